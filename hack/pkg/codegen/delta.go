@@ -1,0 +1,160 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package codegen
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"kubernetes-dra/hack/pkg/git"
+)
+
+// Delta is how the published API differs from upstream: unified diffs by name
+// of the file in api/<release>, where they get reviewed.
+type Delta map[string][]byte
+
+// deltaSuffix is what a diff is called, in addition to the name of the file
+// in the tree. It is not ".patch" because it does not get applied.
+const deltaSuffix = ".diff"
+
+// deltaPaths are the parts of the tree which describe the published API
+// completely. OpenAPI v2 says the same as v3 again.
+var deltaPaths = []string{openAPIDir + "v3", strings.TrimSuffix(discoveryDir, "/")}
+
+// DeltaDir returns the folder in the repository with the API delta of a
+// release.
+func DeltaDir(repo, release string) string {
+	return filepath.Join(repo, "api", release)
+}
+
+// APIDelta determines the delta between two commits of a tree.
+func APIDelta(ctx context.Context, tree, base, head string) (Delta, error) {
+	dir := git.Dir(tree)
+	args := []string{"diff", "--no-color", "--no-ext-diff", "--no-renames", "--name-only", "-z", base, head, "--"}
+	out, err := dir.Output(ctx, nil, nil, append(args, deltaPaths...)...)
+	if err != nil {
+		return nil, err
+	}
+	delta := Delta{}
+	for _, file := range git.SplitZ(out) {
+		diff, err := dir.Output(ctx, nil, nil, "diff", "--no-color", "--no-ext-diff", "--no-renames", "-U3", base, head, "--", file)
+		if err != nil {
+			return nil, err
+		}
+		// Hashes of blobs say nothing to a reviewer.
+		var kept bytes.Buffer
+		header := true
+		for line := range bytes.Lines(diff) {
+			if bytes.HasPrefix(line, []byte("@@")) {
+				header = false
+			}
+			if header && bytes.HasPrefix(line, []byte("index ")) {
+				continue
+			}
+			kept.Write(line)
+		}
+		name, ok := strings.CutPrefix(file, "api/")
+		if !ok {
+			return nil, fmt.Errorf("%s is not in api", file)
+		}
+		delta[name+deltaSuffix] = kept.Bytes()
+	}
+	return delta, nil
+}
+
+// ReadDelta reads the delta that is in a folder, which may be missing.
+func ReadDelta(dir string) (Delta, error) {
+	delta := Delta{}
+	err := filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) && name == dir {
+			return nil
+		}
+		if err != nil || d.IsDir() {
+			return err
+		}
+		content, err := os.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(dir, name)
+		if err != nil {
+			return err
+		}
+		delta[filepath.ToSlash(rel)] = content
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return delta, nil
+}
+
+// Write replaces the delta in a folder.
+func (d Delta) Write(dir string) error {
+	old, err := ReadDelta(dir)
+	if err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(d)) {
+		if bytes.Equal(old[name], d[name]) {
+			continue
+		}
+		file := filepath.Join(dir, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(file, d[name], 0o644); err != nil {
+			return err
+		}
+	}
+	for name := range old {
+		if _, ok := d[name]; ok {
+			continue
+		}
+		if err := os.Remove(filepath.Join(dir, filepath.FromSlash(name))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Compare returns what is wrong with the reviewed delta if this one is what a
+// tree has.
+func (d Delta) Compare(reviewed Delta) []string {
+	var problems []string
+	for _, name := range slices.Sorted(maps.Keys(d)) {
+		if old, ok := reviewed[name]; !ok {
+			problems = append(problems, name+": missing, although the API changes")
+		} else if !bytes.Equal(old, d[name]) {
+			problems = append(problems, name+": differs from the tree")
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(reviewed)) {
+		if _, ok := d[name]; !ok {
+			problems = append(problems, name+": left over, the tree has no such change")
+		}
+	}
+	return problems
+}

@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+
+# Copyright The Kubernetes Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+# Checks that the reviewed difference of the API in api/<release> is the one
+# that the tree has. Builds the tree if necessary, but no binaries.
+# Usage: hack/verify-api-delta.sh [<release>...]
+
+set -o errexit
+set -o nounset
+set -o pipefail
+
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+# No argument means the newest release.
+if (( $# == 0 )); then
+  set -- ""
+fi
+for release; do
+  GOWORK=off go run ./hack/carry api-delta --release "${release}"
+done
