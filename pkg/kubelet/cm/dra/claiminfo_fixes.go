@@ -1,0 +1,59 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package dra
+
+import (
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/kubernetes/pkg/kubelet/cm/dra/state"
+)
+
+// The functions in this file fix problems which occur when several pods on a node
+// share a claim.
+
+// isUnpreparing checks whether a claim is about to be removed from the cache.
+//
+// The cache is not locked while a driver unprepares a claim. A pod which
+// starts in the meantime must not rely on the claim being prepared. It has to
+// wait until the driver is done and then the claim gets prepared again.
+//
+// If unpreparing failed, then it is unknown whether the claim is still prepared, so
+// it also has to wait until unpreparing was tried again and succeeded.
+func (cache *claimInfoCache) isUnpreparing(claimName, namespace string) bool {
+	info, exists := cache.get(claimName, namespace)
+	return exists && info.unpreparing
+}
+
+// isUsedOnlyByOthers returns true if the claim is used by some pods, but not by
+// the given one.
+//
+// This happens when unpreparing has to be repeated for the pod because
+// of some other claim: then the pod was already removed from this one and the
+// last remaining reference is for a pod which still needs it.
+func (info *ClaimInfo) isUsedOnlyByOthers(podUID types.UID) bool {
+	return len(info.PodUIDs) > 0 && !info.hasPodReference(podUID)
+}
+
+// resetDevices forgets the devices of one driver.
+//
+// Preparing may have to be repeated, for example after a restart of the
+// kubelet. Each response of the driver contains all devices, so it replaces what
+// was known before.
+func (info *ClaimInfo) resetDevices(driverName string) {
+	if _, exists := info.DriverState[driverName]; exists {
+		info.DriverState[driverName] = state.DriverState{}
+	}
+}

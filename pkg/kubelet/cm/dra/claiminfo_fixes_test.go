@@ -1,0 +1,172 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package dra
+
+import (
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	v1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/client-go/kubernetes/fake"
+	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
+	"k8s.io/kubernetes/test/utils/ktesting"
+)
+
+// sharedClaimsTest is a kubelet with a DRA driver and pods which all share the same
+// claims.
+type sharedClaimsTest struct {
+	ktesting.TContext
+	client   *fake.Clientset
+	stateDir string
+	manager  *Manager
+	driver   *fakeDRADriverGRPCServer
+}
+
+func newSharedClaimsTest(t *testing.T, claimNames []string, pods ...*v1.Pod) *sharedClaimsTest {
+	// t.TempDir cannot be used. The goroutines which watch the health of devices write
+	// to the directory when they stop and nothing waits for them, so removing
+	// the directory may have to be tried more than once.
+	stateDir, err := os.MkdirTemp("", "dra-shared-claims")
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		require.Eventually(t, func() bool { return os.RemoveAll(stateDir) == nil }, 30*time.Second, time.Millisecond, "remove state directory")
+	})
+	test := &sharedClaimsTest{
+		TContext: ktesting.Init(t),
+		client:   fake.NewClientset(),
+		stateDir: stateDir,
+	}
+	for _, name := range claimNames {
+		claim := genTestClaim(name, driverName, deviceName, "")
+		claim.Status.ReservedFor = nil
+		for _, pod := range pods {
+			claim.Status.ReservedFor = append(claim.Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{Resource: "pods", Name: pod.Name, UID: pod.UID})
+		}
+		require.NoError(t, test.client.Tracker().Add(claim))
+	}
+	test.start()
+	return test
+}
+
+// start creates a new manager with the state left behind by the previous one.
+func (test *sharedClaimsTest) start() {
+	manager, err := NewManager(test.Logger(), test.client, test.stateDir)
+	test.ExpectNoError(err, "create manager")
+	manager.initDRAPluginManager(test, getFakeNode, time.Second)
+	server, err := setupFakeDRADriverGRPCServer(test, false, nil, nil, nil, nil)
+	test.ExpectNoError(err, "start driver")
+	test.Cleanup(server.teardownFn)
+	test.ExpectNoError(manager.GetWatcherHandler().RegisterPlugin(driverName, server.socketName, []string{drapb.DRAPluginService}, nil), "register driver")
+	test.manager = manager
+	test.driver = server.server
+}
+
+func (test *sharedClaimsTest) cdiDevices(pod *v1.Pod) []string {
+	info, err := test.manager.GetResources(pod, &pod.Spec.Containers[0])
+	test.ExpectNoError(err, "get resources")
+	devices := []string{}
+	for _, device := range info.CDIDevices {
+		devices = append(devices, device.Name)
+	}
+	return devices
+}
+
+func unprepareResponse(err string, claimNames ...string) *drapb.NodeUnprepareResourcesResponse {
+	response := &drapb.NodeUnprepareResourcesResponse{Claims: make(map[string]*drapb.NodeUnprepareResourceResponse)}
+	for _, name := range claimNames {
+		response.Claims[name+"-uid"] = &drapb.NodeUnprepareResourceResponse{Error: err}
+	}
+	return response
+}
+
+// TestRestartKeepsDevices checks that devices are not listed once more each time
+// the kubelet is restarted and has to prepare a claim again.
+func TestRestartKeepsDevices(t *testing.T) {
+	first, second, third := genTestPodWithClaims(claimName), genTestPodWithClaims(claimName), genTestPodWithClaims(claimName)
+	test := newSharedClaimsTest(t, []string{claimName}, first, second, third)
+	want := []string{fmt.Sprintf("%s/%s=claim-%s", driverName, driverClassName, claimUID)}
+	require.NoError(t, test.manager.PrepareResources(test, first))
+	require.Equal(t, want, test.cdiDevices(first))
+
+	for _, pod := range []*v1.Pod{second, third} {
+		test.start()
+		require.NoError(t, test.manager.PrepareResources(test, pod))
+		assert.Equal(t, uint32(1), test.driver.prepareResourceCalls.Load(), "prepare calls after restart")
+		assert.Equal(t, want, test.cdiDevices(pod), "devices of new pod")
+		assert.Equal(t, want, test.cdiDevices(first), "devices of running pod")
+	}
+
+	// The response is authoritative.
+	test.start()
+	test.driver.prepareResourcesResponse = genPrepareResourcesResponse(claimUID)
+	require.NoError(t, test.manager.PrepareResources(test, first))
+	assert.Equal(t, []string{cdiID}, test.cdiDevices(first))
+}
+
+// TestPrepareWhileUnpreparing checks that a pod cannot use a claim which the driver
+// has been asked to unprepare.
+func TestPrepareWhileUnpreparing(t *testing.T) {
+	first, second := genTestPodWithClaims(claimName), genTestPodWithClaims(claimName)
+	test := newSharedClaimsTest(t, []string{claimName}, first, second)
+	require.NoError(t, test.manager.PrepareResources(test, first))
+
+	// The error keeps the kubelet in the same state as while waiting for a response.
+	test.driver.unprepareResourcesResponse = unprepareResponse("fake error", claimName)
+	require.ErrorContains(t, test.manager.UnprepareResources(test, first), "fake error")
+	require.ErrorContains(t, test.manager.PrepareResources(test, second), "ResourceClaim "+claimName+" is still being unprepared for a previous pod")
+	assert.False(t, test.manager.PodMightNeedToUnprepareResources(second.UID), "new pod known")
+	assert.Equal(t, uint32(1), test.driver.prepareResourceCalls.Load(), "prepare calls")
+
+	// Trying again succeeds for both.
+	test.driver.unprepareResourcesResponse = nil
+	require.NoError(t, test.manager.UnprepareResources(test, first))
+	require.NoError(t, test.manager.PrepareResources(test, second))
+	assert.Equal(t, uint32(2), test.driver.prepareResourceCalls.Load(), "prepare calls")
+	assert.Len(t, test.cdiDevices(second), 1)
+}
+
+// TestUnprepareAgain checks that repeating the call for a pod which has
+// stopped doesn't affect a claim which is still in use by some other pod.
+func TestUnprepareAgain(t *testing.T) {
+	otherClaimName := "other-claim"
+	first, second := genTestPodWithClaims(claimName, otherClaimName), genTestPodWithClaims(claimName)
+	test := newSharedClaimsTest(t, []string{claimName, otherClaimName}, first, second)
+	test.driver.prepareResourcesResponse = genPrepareResourcesResponse(claimUID)
+	test.driver.prepareResourcesResponse.Claims[otherClaimName+"-uid"] = &drapb.NodePrepareResourceResponse{}
+	require.NoError(t, test.manager.PrepareResources(test, first))
+	test.driver.prepareResourcesResponse = nil
+	require.NoError(t, test.manager.PrepareResources(test, second))
+
+	// Must be repeated because of the claim which is not shared.
+	test.driver.unprepareResourcesResponse = unprepareResponse("fake error", otherClaimName)
+	require.ErrorContains(t, test.manager.UnprepareResources(test, first), "fake error")
+	test.driver.unprepareResourcesResponse = unprepareResponse("", otherClaimName)
+	require.NoError(t, test.manager.UnprepareResources(test, first))
+	assert.False(t, test.manager.PodMightNeedToUnprepareResources(first.UID), "stopped pod known")
+	assert.True(t, test.manager.PodMightNeedToUnprepareResources(second.UID), "running pod known")
+	assert.Len(t, test.cdiDevices(second), 1, "devices of running pod")
+
+	test.driver.unprepareResourcesResponse = unprepareResponse("", claimName)
+	require.NoError(t, test.manager.UnprepareResources(test, second))
+	assert.False(t, test.manager.cache.contains(claimName, namespace), "claim still known")
+}

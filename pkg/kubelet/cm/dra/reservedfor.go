@@ -1,0 +1,143 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package dra
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
+	kubefeatures "k8s.io/kubernetes/pkg/features"
+	"k8s.io/utils/ptr"
+)
+
+func reservedForWorkloadsEnabled() bool {
+	return utilfeature.DefaultFeatureGate.Enabled(kubefeatures.DRAReservedForWorkloads)
+}
+
+// mayUseWithoutReservation checks whether a pod which is not listed in
+// status.reservedFor may use the claim anyway because the claim is reserved for
+// the workload in spec.reservedFor (KEP-5194).
+//
+// While the feature is disabled, this is limited to pods for which it was true
+// before, because the kubelet was restarted without the feature while they were
+// running. Such pods get here when they need a new sandbox, for example after a
+// reboot of the node. Refusing them would be the same as killing them. They are
+// known through the checkpoint.
+func (m *Manager) mayUseWithoutReservation(pod *v1.Pod, claim *resourceapi.ResourceClaim) bool {
+	if !resourceclaim.IsReservedForAnyPod(claim) {
+		return false
+	}
+	if reservedForWorkloadsEnabled() {
+		return true
+	}
+
+	known := false
+	_ = m.cache.withRLock(func() error {
+		claimInfo, exists := m.cache.get(claim.Name, claim.Namespace)
+		known = exists && claimInfo.ClaimUID == claim.UID && claimInfo.hasPodReference(pod.UID)
+		return nil
+	})
+	return known
+}
+
+// explainNotReserved returns what needs to be appended to the error message for
+// a pod that may not use a claim when spec.reservedFor is relevant for that. It
+// is empty if not.
+func explainNotReserved(claim *resourceapi.ResourceClaim) string {
+	workload := claim.Spec.ReservedFor
+	if workload == nil {
+		return ""
+	}
+	resource := workload.Resource
+	if workload.APIGroup != "" {
+		resource += "." + workload.APIGroup
+	}
+	var reason string
+	switch {
+	case claim.Status.Allocation == nil:
+		reason = "the claim is currently not allocated"
+	case !resourceclaim.IsAllocatedForAnyPod(claim):
+		reason = "the claim was allocated without support for that, therefore each pod must be listed in status.reservedFor"
+	case !resourceclaim.HasWorkloadReference(claim):
+		reason = "the claim is currently not reserved for it"
+	default:
+		reason = fmt.Sprintf("using that without being listed in status.reservedFor depends on the %s feature gate, which is disabled on this node", kubefeatures.DRAReservedForWorkloads)
+	}
+	return fmt.Sprintf(": spec.reservedFor is %s %s, but %s", resource, workload.Name, reason)
+}
+
+// checkSameAllocation protects pods against using devices which are no longer
+// allocated for their claim.
+//
+// The UID of a claim remains the same when it gets deallocated and then
+// allocated again. Claims with spec.reservedFor are meant to be used like that:
+// they get allocated for one workload after the other. Normally all pods
+// are gone before that happens, but then a pod that was force-deleted may still
+// be terminating on the node. As long as it does, the claim info is about its
+// devices. Those must not be given to pods of the next workload and their
+// devices must not get prepared under the same UID either.
+//
+// Claim info which was created without this information, for example because the
+// feature was disabled at the time, is assumed to be for the current allocation.
+//
+// Must be called while the cache is locked. An error is returned if the pod has
+// to wait.
+func (info *ClaimInfo) checkSameAllocation(claim *resourceapi.ResourceClaim) error {
+	if claim.Spec.ReservedFor == nil || !reservedForWorkloadsEnabled() {
+		return nil
+	}
+
+	allocated := describeAllocatedDevices(claim)
+	switch info.AllocatedDevices {
+	case "":
+		info.AllocatedDevices = allocated
+		return nil
+	case allocated:
+		return nil
+	default:
+		return fmt.Errorf("ResourceClaim %s was allocated again while its previous devices are still in use on the node (previous pod force-deleted?!): in use %s, allocated %s",
+			claim.Name, info.AllocatedDevices, allocated)
+	}
+}
+
+// describeAllocatedDevices returns a string which is the same if and only if the
+// allocated devices are the same. Nothing else of the allocation is included
+// because a different API server may return more or fewer fields for the same
+// allocation.
+func describeAllocatedDevices(claim *resourceapi.ResourceClaim) string {
+	if claim.Status.Allocation == nil {
+		return "none"
+	}
+	devices := make([]string, 0, len(claim.Status.Allocation.Devices.Results))
+	for _, result := range claim.Status.Allocation.Devices.Results {
+		device := result.Request + "=" + result.Driver + "/" + result.Pool + "/" + result.Device
+		if shareID := ptr.Deref(result.ShareID, ""); shareID != "" {
+			device += "#" + string(shareID)
+		}
+		devices = append(devices, device)
+	}
+	if len(devices) == 0 {
+		return "none"
+	}
+	slices.Sort(devices)
+	return strings.Join(devices, ",")
+}
