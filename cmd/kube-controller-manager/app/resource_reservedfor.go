@@ -1,0 +1,55 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package app
+
+import (
+	"context"
+	"fmt"
+
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/client-go/metadata"
+	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/pkg/controller/resourceclaim"
+	"k8s.io/kubernetes/pkg/features"
+)
+
+// watchResourceClaimWorkloads gives the ResourceClaim controller access to the
+// objects that claims may be reserved for instead of pods. It does nothing
+// unless that feature is enabled.
+func watchResourceClaimWorkloads(ctx context.Context, controllerContext ControllerContext, controller *resourceclaim.Controller) error {
+	if !utilfeature.DefaultFeatureGate.Enabled(features.DRAReservedForWorkloads) {
+		return nil
+	}
+
+	// This has to be the identity of the controller because the built-in
+	// kinds and those added by aggregation get granted to that one.
+	config, err := controllerContext.NewClientConfig("resource-claim-controller")
+	if err != nil {
+		return err
+	}
+	metadataClient, err := metadata.NewForConfig(config)
+	if err != nil {
+		return fmt.Errorf("create metadata client: %w", err)
+	}
+	return controller.WatchWorkloads(
+		klog.FromContext(ctx),
+		controllerContext.InformerFactory,
+		controllerContext.InformerFactory.Resource().V1().ResourceClaims().Informer(),
+		controllerContext.RESTMapper,
+		metadataClient,
+	)
+}

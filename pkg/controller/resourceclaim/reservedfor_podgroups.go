@@ -1,0 +1,63 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package resourceclaim
+
+import (
+	"context"
+
+	resourceapi "k8s.io/api/resource/v1"
+	schedulingapi "k8s.io/api/scheduling/v1alpha2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/informers"
+	clientset "k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
+)
+
+// What depends on the PodGroup API is in this file because the API is not
+// available in all Kubernetes releases.
+
+// podGroupWorkloadKind describes PodGroups in status.reservedFor. The API
+// might not be served by the API server. Then its informer would never sync,
+// so it only gets used if the controller uses it anyway.
+func podGroupWorkloadKind(features Features) *workloadKind {
+	kind := &workloadKind{
+		resource: schema.GroupResource{Group: schedulingapi.GroupName, Resource: "podgroups"},
+		kind:     "PodGroup",
+		get: func(ctx context.Context, client clientset.Interface, namespace, name string) (metav1.Object, error) {
+			return client.SchedulingV1alpha2().PodGroups(namespace).Get(ctx, name, metav1.GetOptions{})
+		},
+	}
+	if features.WorkloadResourceClaims {
+		kind.informer = func(factory informers.SharedInformerFactory) cache.SharedIndexInformer {
+			return factory.Scheduling().V1alpha2().PodGroups().Informer()
+		}
+	}
+	return kind
+}
+
+// isPodGroupReservation returns true for a reservation for a PodGroup where the
+// claim was not meant to be reserved for any pod which references it. Those
+// reservations have their own rules, without looking at pods.
+func (ec *Controller) isPodGroupReservation(claim *resourceapi.ResourceClaim, ref resourceapi.ResourceClaimConsumerReference) bool {
+	return ec.features.WorkloadResourceClaims &&
+		ref.APIGroup == schedulingapi.GroupName &&
+		ref.Resource == "podgroups" &&
+		claim.Spec.ReservedFor == nil &&
+		!resourceclaim.IsAllocatedForAnyPod(claim)
+}

@@ -1,0 +1,56 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package util
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	cacheddiscovery "k8s.io/client-go/discovery/cached/memory"
+	"k8s.io/client-go/informers"
+	clientset "k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+	restclient "k8s.io/client-go/rest"
+	"k8s.io/client-go/restmapper"
+	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/pkg/controller/resourceclaim"
+	"k8s.io/kubernetes/test/utils/ktesting"
+)
+
+// watchResourceClaimWorkloads gives the ResourceClaim controller access to the
+// objects that claims may be reserved for instead of pods, if that feature is
+// enabled. Kinds which are not built-in are only supported if the context is
+// a ktesting.TContext with a REST config.
+func watchResourceClaimWorkloads(ctx context.Context, tb ktesting.TB, clientSet clientset.Interface, informerFactory informers.SharedInformerFactory, features resourceclaim.Features, controller *resourceclaim.Controller) {
+	if !features.ReservedForWorkloads {
+		return
+	}
+
+	var restMapper meta.RESTMapper
+	var metadataClient metadata.Interface
+	if ctx, ok := ctx.(interface{ RESTConfig() *restclient.Config }); ok && ctx.RESTConfig() != nil {
+		var err error
+		metadataClient, err = metadata.NewForConfig(ctx.RESTConfig())
+		if err != nil {
+			tb.Fatalf("Error creating metadata client for claim controller: %v", err)
+		}
+		restMapper = restmapper.NewDeferredDiscoveryRESTMapper(cacheddiscovery.NewMemCacheClient(clientSet.Discovery()))
+	}
+	if err := controller.WatchWorkloads(klog.FromContext(ctx), informerFactory, informerFactory.Resource().V1().ResourceClaims().Informer(), restMapper, metadataClient); err != nil {
+		tb.Fatalf("Error adding workloads to claim controller: %v", err)
+	}
+}
