@@ -1,0 +1,816 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package dynamicresources
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	v1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	schedulingapi "k8s.io/api/scheduling/v1alpha2"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apiruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	cgotesting "k8s.io/client-go/testing"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/feature"
+	st "k8s.io/kubernetes/pkg/scheduler/testing"
+	"k8s.io/kubernetes/test/utils/ktesting"
+	"k8s.io/utils/ptr"
+)
+
+// pluginTestReservedForWorkloads is the value of the feature gate in testPlugin.
+var pluginTestReservedForWorkloads bool
+
+// TestPluginReservedForWorkloads ensures that the feature does not affect claims which don't
+// use it, including those for extended resources.
+func TestPluginReservedForWorkloads(t *testing.T) {
+	pluginTestReservedForWorkloads = true
+	defer func() { pluginTestReservedForWorkloads = false }()
+	testPlugin(ktesting.Init(t))
+}
+
+var (
+	jobKind        = batchv1.SchemeGroupVersion.WithKind("Job")
+	replicaSetKind = appsv1.SchemeGroupVersion.WithKind("ReplicaSet")
+	deploymentKind = appsv1.SchemeGroupVersion.WithKind("Deployment")
+	jobSetKind     = schema.GroupVersionKind{Group: "jobset.x-k8s.io", Version: "v1alpha2", Kind: "JobSet"}
+
+	jobName = "train"
+	jobUID  = types.UID("train-uid")
+
+	// workloadRef is what goes into the spec, workloadRefWithUID into the status.
+	workloadRef        = resourceapi.ResourceClaimConsumerReference{APIGroup: "batch", Resource: "jobs", Name: jobName}
+	workloadRefWithUID = func() resourceapi.ResourceClaimConsumerReference {
+		ref := workloadRef
+		ref.UID = jobUID
+		return ref
+	}()
+)
+
+func reservedForFeatures(enabled bool) feature.Features {
+	feats := sharedClaimsFeatures()
+	feats.EnableDRAReservedForWorkloads = enabled
+	return feats
+}
+
+func withReservedFor(claim *resourceapi.ResourceClaim, ref resourceapi.ResourceClaimConsumerReference) *resourceapi.ResourceClaim {
+	claim = claim.DeepCopy()
+	claim.Spec.ReservedFor = &ref
+	return claim
+}
+
+// newWorkloadClaim returns a claim which is allocated for any pod of the job.
+func newWorkloadClaim(refs ...resourceapi.ResourceClaimConsumerReference) *resourceapi.ResourceClaim {
+	claim := withReservedFor(newAllocatedSharedClaim(refs...), workloadRef)
+	claim.Status.Allocation.ReservedForAnyPod = ptr.To(true)
+	claim.Status.Allocation.AllocationTimestamp = &metav1.Time{Time: time.Unix(0, 0)}
+	return claim
+}
+
+func controlledBy(gvk schema.GroupVersionKind, name string, uid types.UID) []metav1.OwnerReference {
+	apiVersion, kind := gvk.ToAPIVersionAndKind()
+	return []metav1.OwnerReference{{APIVersion: apiVersion, Kind: kind, Name: name, UID: uid, Controller: ptr.To(true)}}
+}
+
+func newPodOf(name string, owners []metav1.OwnerReference) *v1.Pod {
+	pod := newSharingPod(name)
+	pod.OwnerReferences = owners
+	return pod
+}
+
+func newJobPod(name string) *v1.Pod {
+	return newPodOf(name, controlledBy(jobKind, jobName, jobUID))
+}
+
+func podReference(name string) resourceapi.ResourceClaimConsumerReference {
+	return resourceapi.ResourceClaimConsumerReference{Resource: "pods", Name: name, UID: types.UID(name)}
+}
+
+func (t *sharedClaimsTest) countGets(resource string) int {
+	return len(slices.DeleteFunc(slices.Clone(t.client.Actions()), func(action cgotesting.Action) bool {
+		return !action.Matches("get", resource)
+	}))
+}
+
+// TestReservedForFirstPods covers pods which use a claim that still needs to be allocated.
+func TestReservedForFirstPods(t *testing.T) {
+	tCtx := ktesting.Init(t)
+
+	tCtx.SyncTest("one-pod", func(tCtx ktesting.TContext) {
+		tc := newSharedClaimsTest(tCtx, reservedForFeatures(true), []*resourceapi.ResourceClaim{withReservedFor(newSharedClaim(), workloadRef)}, nil)
+		cycle := tc.schedule(newJobPod("pod-1"))
+
+		// Must be set before anyone else sees the allocation.
+		pending := tc.draManager.ResourceClaims().GetPendingAllocation(tc.claim().UID)
+		require.NotNil(tCtx, pending)
+		assert.True(tCtx, ptr.Deref(pending.ReservedForAnyPod, false))
+
+		require.Nil(tCtx, cycle.bind(tCtx))
+		assert.Equal(tCtx, []string{"update", "update/status"}, tc.api.takeWrites())
+		claim := tc.claim()
+		assert.True(tCtx, resourceclaim.IsReservedForAnyPod(claim))
+		assert.Equal(tCtx, []resourceapi.ResourceClaimConsumerReference{workloadRefWithUID}, claim.Status.ReservedFor)
+		assert.Empty(tCtx, tc.listInFlightClaims())
+		assert.Nil(tCtx, pending.AllocationTimestamp, "shared with readers, must not be modified")
+
+		// Nothing at all for the next ones, whether they belong to the job or not.
+		for _, pod := range []*v1.Pod{newJobPod("pod-2"), newSharingPod("unrelated")} {
+			cycle := tc.schedule(pod)
+			assert.True(tCtx, cycle.preBindPreFlight().IsSkip())
+			// Only called if the preflight isn't called, but does not matter.
+			require.Nil(tCtx, tc.p.PreBind(tCtx, cycle.state, cycle.pod, nodeName))
+			assert.Empty(tCtx, tc.api.takeWrites())
+			// Not removed, others use it.
+			cycle.unreserve()
+			assert.Empty(tCtx, tc.api.takeWrites())
+		}
+		cycle.unreserve()
+		assert.Empty(tCtx, tc.api.takeWrites())
+		assert.Equal(tCtx, []string{jobName}, tc.reservedFor())
+	})
+
+	for _, numPods := range []int{2, 300, 1000} {
+		tCtx.SyncTest(fmt.Sprintf("%d-pods-at-once", numPods), func(tCtx ktesting.TContext) {
+			tc := newSharedClaimsTest(tCtx, reservedForFeatures(true), []*resourceapi.ResourceClaim{withReservedFor(newSharedClaim(), workloadRef)}, nil)
+			var cycles []*podCycle
+			for i := range numPods {
+				cycles = append(cycles, tc.schedule(newJobPod(fmt.Sprintf("pod-%d", i))))
+			}
+			requireAllBound(tCtx, tc.bindAll(cycles))
+			assert.Equal(tCtx, []string{"update", "update/status"}, tc.api.takeWrites())
+			assert.Equal(tCtx, []string{jobName}, tc.reservedFor())
+			assert.Empty(tCtx, tc.listInFlightClaims())
+		})
+	}
+
+	// Pods which were scheduled before the allocation was stored, but
+	// get bound after it.
+	tCtx.SyncTest("stored-before-preflight", func(tCtx ktesting.TContext) {
+		tc := newSharedClaimsTest(tCtx, reservedForFeatures(true), []*resourceapi.ResourceClaim{withReservedFor(newSharedClaim(), workloadRef)}, nil)
+		first := tc.schedule(newJobPod("pod-1"))
+		second := tc.schedule(newJobPod("pod-2"))
+		assert.False(tCtx, second.preBindPreFlight().IsSkip())
+		require.Nil(tCtx, first.bind(tCtx))
+		tc.api.takeWrites()
+		assert.True(tCtx, second.preBindPreFlight().IsSkip())
+		second.unreserve()
+		assert.Empty(tCtx, tc.api.takeWrites())
+	})
+
+	tCtx.SyncTest("first-pod-fails", func(tCtx ktesting.TContext) {
+		tc := newSharedClaimsTest(tCtx, reservedForFeatures(true), []*resourceapi.ResourceClaim{withReservedFor(newSharedClaim(), workloadRef)}, nil)
+		first := tc.schedule(newJobPod("pod-1"))
+		second := tc.schedule(newJobPod("pod-2"))
+		tc.api.before = func(string, *resourceapi.ResourceClaim) error { return errors.New("fake API failure") }
+		require.ErrorContains(tCtx, first.bind(tCtx).AsError(), "fake API failure")
+		tc.api.before = nil
+		require.Nil(tCtx, second.bind(tCtx))
+		assert.Equal(tCtx, []string{jobName}, tc.reservedFor())
+		assert.True(tCtx, resourceclaim.IsReservedForAnyPod(tc.claim()))
+	})
+
+	tCtx.SyncTest("first-pod-fails-after-storing", func(tCtx ktesting.TContext) {
+		tc := newSharedClaimsTest(tCtx, reservedForFeatures(true), []*resourceapi.ResourceClaim{withReservedFor(newSharedClaim(), workloadRef)}, nil)
+		first := tc.schedule(newJobPod("pod-1"))
+		second := tc.schedule(newJobPod("pod-2"))
+		require.Nil(tCtx, first.bind(tCtx))
+		first.unreserve()
+		assert.Equal(tCtx, []string{jobName}, tc.reservedFor())
+		tc.api.takeWrites()
+		require.Nil(tCtx, second.bind(tCtx))
+		assert.Empty(tCtx, tc.api.takeWrites())
+	})
+
+	// Two schedulers, or an old and a new leader.
+	tCtx.SyncTest("other-scheduler", func(tCtx ktesting.TContext) {
+		for name, tcase := range map[string]struct {
+			device    string
+			expectErr string
+		}{
+			"same-device":  {device: "instance-1"},
+			"other-device": {device: "instance-2", expectErr: "got allocated elsewhere"},
+		} {
+			tc := newSharedClaimsTest(tCtx, reservedForFeatures(true), []*resourceapi.ResourceClaim{withReservedFor(newSharedClaim(), workloadRef)}, nil)
+			cycle := tc.schedule(newJobPod("pod-1"))
+			var once sync.Once
+			tc.api.before = func(_ string, claim *resourceapi.ResourceClaim) error {
+				once.Do(func() {
+					claim.Finalizers = []string{resourceapi.Finalizer}
+					claim.Status = *newWorkloadClaim(workloadRefWithUID).Status.DeepCopy()
+					claim.Status.Allocation.Devices.Results[0].Device = tcase.device
+				})
+				return nil
+			}
+			status := cycle.bind(tCtx)
+			if tcase.expectErr != "" {
+				require.ErrorContains(tCtx, status.AsError(), tcase.expectErr, name)
+			} else {
+				require.Nil(tCtx, status, name)
+			}
+			assert.Equal(tCtx, []string{jobName}, tc.reservedFor(), name)
+			assert.Equal(tCtx, []string{"update"}, tc.api.takeWrites(), name)
+			assert.Empty(tCtx, tc.listInFlightClaims(), name)
+		}
+	})
+
+	// The feature is disabled in the API server. Then the pod must be listed to be able to run.
+	tCtx.SyncTest("dropped-by-apiserver", func(tCtx ktesting.TContext) {
+		tc := newSharedClaimsTest(tCtx, reservedForFeatures(true), []*resourceapi.ResourceClaim{withReservedFor(newSharedClaim(), workloadRef)}, nil)
+		tc.api.after = func(claim *resourceapi.ResourceClaim) {
+			if claim.Status.Allocation != nil {
+				claim.Status.Allocation.ReservedForAnyPod = nil
+			}
+		}
+		cycles := []*podCycle{tc.schedule(newJobPod("pod-1")), tc.schedule(newJobPod("pod-2"))}
+		requireAllBound(tCtx, tc.bindAll(cycles))
+		assert.Equal(tCtx, []string{"pod-1", "pod-2", jobName}, tc.reservedFor())
+	})
+}
+
+// TestReservedForStored covers decisions that depend on what is stored for an allocated claim.
+func TestReservedForStored(t *testing.T) {
+	perPodClaim := withReservedFor(newAllocatedSharedClaim(podReference("other-pod")), workloadRef)
+	withUID := func(claim *resourceapi.ResourceClaim) *resourceapi.ResourceClaim {
+		return withReservedFor(claim, workloadRefWithUID)
+	}
+	newJobUID := types.UID("new-train-uid")
+	newWorkloadRef := workloadRefWithUID
+	newWorkloadRef.UID = newJobUID
+
+	testcases := map[string]struct {
+		disabled bool
+		claim    *resourceapi.ResourceClaim
+		pod      *v1.Pod
+
+		expectSkip   bool
+		expectRefs   []resourceapi.ResourceClaimConsumerReference
+		expectWrites []string
+		// expectRejected is part of the message of PreFilter.
+		expectRejected string
+	}{
+		"reserved": {
+			claim:      newWorkloadClaim(workloadRefWithUID),
+			pod:        newJobPod("pod-1"),
+			expectSkip: true,
+			expectRefs: []resourceapi.ResourceClaimConsumerReference{workloadRefWithUID},
+		},
+		"reserved-other-pod": {
+			claim:      newWorkloadClaim(workloadRefWithUID),
+			pod:        newSharingPod("pod-1"),
+			expectSkip: true,
+			expectRefs: []resourceapi.ResourceClaimConsumerReference{workloadRefWithUID},
+		},
+		"reserved-gate-off": {
+			disabled:     true,
+			claim:        newWorkloadClaim(workloadRefWithUID),
+			pod:          newJobPod("pod-1"),
+			expectRefs:   []resourceapi.ResourceClaimConsumerReference{workloadRefWithUID, podReference("pod-1")},
+			expectWrites: []string{"patch/status"},
+		},
+		"mixed": {
+			claim:      newWorkloadClaim(podReference("other-pod"), workloadRefWithUID),
+			pod:        newJobPod("pod-1"),
+			expectSkip: true,
+			expectRefs: []resourceapi.ResourceClaimConsumerReference{podReference("other-pod"), workloadRefWithUID},
+		},
+		"mixed-full": {
+			claim:      newWorkloadClaim(append(podReferences(255), workloadRefWithUID)...),
+			pod:        newJobPod("pod-1"),
+			expectSkip: true,
+			expectRefs: append(podReferences(255), workloadRefWithUID),
+		},
+		"mixed-full-gate-off": {
+			disabled:       true,
+			claim:          newWorkloadClaim(append(podReferences(255), workloadRefWithUID)...),
+			pod:            newJobPod("pod-1"),
+			expectRejected: "resourceclaim in use",
+		},
+		"released": {
+			claim:        newWorkloadClaim(),
+			pod:          newJobPod("pod-1"),
+			expectRefs:   []resourceapi.ResourceClaimConsumerReference{workloadRefWithUID},
+			expectWrites: []string{"patch/status"},
+		},
+		"released-other-pod": {
+			claim:          newWorkloadClaim(),
+			pod:            newSharingPod("pod-1"),
+			expectRejected: `resourceclaim default/shared is reserved for jobs.batch "train" and the pod does not belong to it (no controller): waiting until a pod of jobs.batch "train" has been scheduled`,
+		},
+		"released-with-uid": {
+			claim:        withUID(newWorkloadClaim()),
+			pod:          newSharingPod("pod-1"),
+			expectRefs:   []resourceapi.ResourceClaimConsumerReference{workloadRefWithUID},
+			expectWrites: []string{"patch/status"},
+		},
+		"only-pods-left": {
+			claim:        newWorkloadClaim(podReference("other-pod")),
+			pod:          newJobPod("pod-1"),
+			expectRefs:   []resourceapi.ResourceClaimConsumerReference{podReference("other-pod"), workloadRefWithUID},
+			expectWrites: []string{"patch/status"},
+		},
+		"old-incarnation": {
+			claim:        newWorkloadClaim(workloadRefWithUID),
+			pod:          newPodOf("pod-1", controlledBy(jobKind, jobName, newJobUID)),
+			expectRefs:   []resourceapi.ResourceClaimConsumerReference{workloadRefWithUID, newWorkloadRef},
+			expectWrites: []string{"patch/status"},
+		},
+		"per-pod": {
+			claim:        perPodClaim,
+			pod:          newJobPod("pod-1"),
+			expectRefs:   []resourceapi.ResourceClaimConsumerReference{podReference("other-pod"), podReference("pod-1")},
+			expectWrites: []string{"patch/status"},
+		},
+		"per-pod-other-pod": {
+			claim:        perPodClaim,
+			pod:          newSharingPod("pod-1"),
+			expectRefs:   []resourceapi.ResourceClaimConsumerReference{podReference("other-pod"), podReference("pod-1")},
+			expectWrites: []string{"patch/status"},
+		},
+		"per-pod-listed": {
+			claim:      perPodClaim,
+			pod:        newJobPod("other-pod"),
+			expectRefs: []resourceapi.ResourceClaimConsumerReference{podReference("other-pod")},
+		},
+		"per-pod-full": {
+			claim:          withReservedFor(newAllocatedSharedClaim(podReferences(256)...), workloadRef),
+			pod:            newJobPod("pod-1"),
+			expectRejected: "was allocated while the DRAReservedForWorkloads feature was disabled",
+		},
+		"ordinary": {
+			claim:        newAllocatedSharedClaim(podReference("other-pod")),
+			pod:          newJobPod("pod-1"),
+			expectRefs:   []resourceapi.ResourceClaimConsumerReference{podReference("other-pod"), podReference("pod-1")},
+			expectWrites: []string{"patch/status"},
+		},
+		"pending-gate-off": {
+			disabled:     true,
+			claim:        withReservedFor(newSharedClaim(), workloadRef),
+			pod:          newJobPod("pod-1"),
+			expectRefs:   []resourceapi.ResourceClaimConsumerReference{podReference("pod-1")},
+			expectWrites: []string{"update", "update/status"},
+		},
+		"pending-with-uid": {
+			claim:        withUID(newSharedClaim()),
+			pod:          newSharingPod("pod-1"),
+			expectRefs:   []resourceapi.ResourceClaimConsumerReference{workloadRefWithUID},
+			expectWrites: []string{"update", "update/status"},
+		},
+		"pending-other-pod": {
+			claim:          withReservedFor(newSharedClaim(), workloadRef),
+			pod:            newPodOf("pod-1", controlledBy(jobKind, "eval", "eval-uid")),
+			expectRejected: `resourceclaim default/shared is reserved for jobs.batch "train" and the pod does not belong to it (controller is Job "eval"): waiting until a pod of jobs.batch "train" has been scheduled`,
+		},
+		"owned-by-pod": {
+			claim:        st.FromResourceClaim(withReservedFor(newSharedClaim(), workloadRef)).OwnerReference("other-pod", "other-pod", podKind).Obj(),
+			pod:          newJobPod("pod-1"),
+			expectRefs:   []resourceapi.ResourceClaimConsumerReference{workloadRefWithUID},
+			expectWrites: []string{"update", "update/status"},
+		},
+	}
+	for name, tcase := range testcases {
+		ktesting.Init(t).SyncTest(name, func(tCtx ktesting.TContext) {
+			tc := newSharedClaimsTest(tCtx, reservedForFeatures(!tcase.disabled), []*resourceapi.ResourceClaim{tcase.claim}, nil)
+			if tcase.expectRejected != "" {
+				_, status := tc.preFilter(tcase.pod)
+				assert.Equal(tCtx, fwk.UnschedulableAndUnresolvable, status.Code())
+				assert.Contains(tCtx, status.Message(), tcase.expectRejected)
+				assert.Empty(tCtx, tc.api.takeWrites())
+				return
+			}
+
+			anyPod := tcase.claim.Status.Allocation != nil && ptr.Deref(tcase.claim.Status.Allocation.ReservedForAnyPod, false) ||
+				tcase.claim.Status.Allocation == nil && !tcase.disabled
+			cycle := tc.schedule(tcase.pod)
+			status := cycle.preBindPreFlight()
+			assert.Equal(tCtx, tcase.expectSkip, status.IsSkip())
+			require.Nil(tCtx, cycle.p.PreBind(tCtx, cycle.state, cycle.pod, nodeName))
+			claim := tc.claim()
+			assert.ElementsMatch(tCtx, tcase.expectRefs, claim.Status.ReservedFor)
+			assert.Equal(tCtx, tcase.expectWrites, tc.api.takeWrites())
+			assert.Equal(tCtx, anyPod, resourceclaim.IsAllocatedForAnyPod(claim))
+
+			// Only an entry for the pod may be removed.
+			cycle.unreserve()
+			remaining := slices.DeleteFunc(slices.Clone(tcase.expectRefs), func(ref resourceapi.ResourceClaimConsumerReference) bool {
+				return ref.UID == tcase.pod.UID
+			})
+			assert.ElementsMatch(tCtx, remaining, tc.claim().Status.ReservedFor)
+		})
+	}
+}
+
+// TestReservedForChanged covers changes between scheduling and binding.
+func TestReservedForChanged(t *testing.T) {
+	tCtx := ktesting.Init(t)
+
+	tCtx.SyncTest("released", func(tCtx ktesting.TContext) {
+		tc := newSharedClaimsTest(tCtx, reservedForFeatures(true), []*resourceapi.ResourceClaim{newWorkloadClaim(workloadRefWithUID)}, nil)
+		member := tc.schedule(newJobPod("pod-1"))
+		other := tc.schedule(newSharingPod("pod-2"))
+		tc.change(func(claim *resourceapi.ResourceClaim) { claim.Status.ReservedFor = nil })
+
+		// This one doesn't know the UID.
+		require.ErrorContains(tCtx, other.bind(tCtx).AsError(), "not reserved for jobs.batch")
+		assert.Empty(tCtx, tc.api.takeWrites())
+		// This one does.
+		require.Nil(tCtx, member.bind(tCtx))
+		assert.Equal(tCtx, []string{"patch/status"}, tc.api.takeWrites())
+		assert.Equal(tCtx, []string{jobName}, tc.reservedFor())
+	})
+
+	tCtx.SyncTest("deallocated", func(tCtx ktesting.TContext) {
+		tc := newSharedClaimsTest(tCtx, reservedForFeatures(true), []*resourceapi.ResourceClaim{newWorkloadClaim(workloadRefWithUID)}, nil)
+		cycle := tc.schedule(newJobPod("pod-1"))
+		tc.change(func(claim *resourceapi.ResourceClaim) { claim.Status = resourceapi.ResourceClaimStatus{} })
+		require.ErrorContains(tCtx, cycle.bind(tCtx).AsError(), "got deallocated")
+		assert.Empty(tCtx, tc.reservedFor())
+	})
+
+	tCtx.SyncTest("reallocated", func(tCtx ktesting.TContext) {
+		tc := newSharedClaimsTest(tCtx, reservedForFeatures(true), []*resourceapi.ResourceClaim{newWorkloadClaim(workloadRefWithUID)}, nil)
+		cycle := tc.schedule(newJobPod("pod-1"))
+		tc.change(func(claim *resourceapi.ResourceClaim) {
+			claim.Status.Allocation.Devices.Results[0].Device = "instance-2"
+		})
+		require.ErrorContains(tCtx, cycle.bind(tCtx).AsError(), "got allocated elsewhere")
+		assert.Equal(tCtx, []string{jobName}, tc.reservedFor())
+	})
+
+	// Same after the claim was replaced in between by one that is reserved for each pod.
+	tCtx.SyncTest("reallocated-per-pod", func(tCtx ktesting.TContext) {
+		tc := newSharedClaimsTest(tCtx, reservedForFeatures(true), []*resourceapi.ResourceClaim{newWorkloadClaim(workloadRefWithUID)}, nil)
+		cycle := tc.schedule(newJobPod("pod-1"))
+		tc.change(func(claim *resourceapi.ResourceClaim) {
+			claim.Status.Allocation.ReservedForAnyPod = nil
+			claim.Status.ReservedFor = podReferences(1)
+		})
+		require.Nil(tCtx, cycle.bind(tCtx))
+		assert.Equal(tCtx, []string{"other-pod-0", "pod-1"}, tc.reservedFor())
+	})
+}
+
+func TestReservedForBindingConditions(t *testing.T) {
+	ktesting.Init(t).SyncTest("", func(tCtx ktesting.TContext) {
+		claim := newWorkloadClaim(workloadRefWithUID)
+		claim.Status.Allocation.AllocationTimestamp = ptr.To(metav1.Now())
+		claim.Status.Allocation.Devices.Results[0].BindingConditions = []string{"ready"}
+		claim.Status.Devices = []resourceapi.AllocatedDeviceStatus{{
+			Driver: driver, Pool: nodeName, Device: "instance-1",
+			Conditions: []metav1.Condition{{Type: "ready", Status: metav1.ConditionTrue}},
+		}}
+		tc := newSharedClaimsTest(tCtx, reservedForFeatures(true), []*resourceapi.ResourceClaim{claim}, nil)
+		// There is nothing to write, but PreBind has to check the conditions.
+		cycle := tc.schedule(newJobPod("pod-1"))
+		assert.Nil(tCtx, cycle.preBindPreFlight())
+		require.Nil(tCtx, cycle.bind(tCtx))
+		assert.Empty(tCtx, tc.api.takeWrites())
+	})
+}
+
+// TestReservedForOwner covers how the UID gets determined.
+func TestReservedForOwner(t *testing.T) {
+	deployment := resourceapi.ResourceClaimConsumerReference{APIGroup: "apps", Resource: "deployments", Name: "web"}
+	jobSet := resourceapi.ResourceClaimConsumerReference{APIGroup: "jobset.x-k8s.io", Resource: "jobsets", Name: "set"}
+	podGroup := resourceapi.ResourceClaimConsumerReference{APIGroup: schedulingapi.GroupName, Resource: "podgroups", Name: podGroupName}
+	replicaSet := func(uid types.UID, owners []metav1.OwnerReference) *appsv1.ReplicaSet {
+		return &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: "web-1", Namespace: namespace, UID: uid, OwnerReferences: owners}}
+	}
+	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "set-0", Namespace: namespace, UID: "set-0-uid", OwnerReferences: controlledBy(jobSetKind, "set", "set-uid")}}
+	replicaSetPod := newPodOf("pod-1", controlledBy(replicaSetKind, "web-1", "web-1-uid"))
+	groupedPod := newSharingPod("pod-1")
+	groupedPod.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: ptr.To(podGroupName)}
+
+	testcases := map[string]struct {
+		workload resourceapi.ResourceClaimConsumerReference
+		pod      *v1.Pod
+		objs     []apiruntime.Object
+		podGroup bool
+		failure  error
+
+		expectUID      types.UID
+		expectStatus   fwk.Code
+		expectMessage  string
+		expectRequests map[string]int
+	}{
+		"job": {
+			workload:  workloadRef,
+			pod:       newJobPod("pod-1"),
+			expectUID: jobUID,
+		},
+		"not-the-controller": {
+			workload: workloadRef,
+			pod: func() *v1.Pod {
+				pod := newJobPod("pod-1")
+				pod.OwnerReferences[0].Controller = nil
+				return pod
+			}(),
+			expectStatus:  fwk.UnschedulableAndUnresolvable,
+			expectMessage: "no controller",
+		},
+		"other-group": {
+			workload:      workloadRef,
+			pod:           newPodOf("pod-1", controlledBy(schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Job"}, jobName, jobUID)),
+			expectStatus:  fwk.UnschedulableAndUnresolvable,
+			expectMessage: `controller is Job "train"`,
+		},
+		"other-version": {
+			workload:  workloadRef,
+			pod:       newPodOf("pod-1", controlledBy(schema.GroupVersionKind{Group: "batch", Version: "v2", Kind: "Job"}, jobName, jobUID)),
+			expectUID: jobUID,
+		},
+		"deployment": {
+			workload:       deployment,
+			pod:            replicaSetPod,
+			objs:           []apiruntime.Object{replicaSet("web-1-uid", controlledBy(deploymentKind, "web", "web-uid"))},
+			expectUID:      "web-uid",
+			expectRequests: map[string]int{"replicasets": 1},
+		},
+		"other-deployment": {
+			workload:       deployment,
+			pod:            replicaSetPod,
+			objs:           []apiruntime.Object{replicaSet("web-1-uid", controlledBy(deploymentKind, "other", "other-uid"))},
+			expectStatus:   fwk.UnschedulableAndUnresolvable,
+			expectMessage:  `reserved for deployments.apps "web"`,
+			expectRequests: map[string]int{"replicasets": 1},
+		},
+		"replicaset-recreated": {
+			workload:       deployment,
+			pod:            replicaSetPod,
+			objs:           []apiruntime.Object{replicaSet("other-uid", controlledBy(deploymentKind, "web", "web-uid"))},
+			expectStatus:   fwk.UnschedulableAndUnresolvable,
+			expectMessage:  "does not belong to it",
+			expectRequests: map[string]int{"replicasets": 1},
+		},
+		"replicaset-gone": {
+			workload:       deployment,
+			pod:            replicaSetPod,
+			expectStatus:   fwk.UnschedulableAndUnresolvable,
+			expectMessage:  "does not belong to it",
+			expectRequests: map[string]int{"replicasets": 1},
+		},
+		"jobset": {
+			workload:       jobSet,
+			pod:            newPodOf("pod-1", controlledBy(jobKind, "set-0", "set-0-uid")),
+			objs:           []apiruntime.Object{job},
+			expectUID:      "set-uid",
+			expectRequests: map[string]int{"jobs": 1},
+		},
+		"unknown-controller": {
+			workload:      jobSet,
+			pod:           newPodOf("pod-1", controlledBy(schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Thing"}, "set-0", "set-0-uid")),
+			objs:          []apiruntime.Object{job},
+			expectStatus:  fwk.UnschedulableAndUnresolvable,
+			expectMessage: `controller is Thing "set-0"`,
+		},
+		"forbidden": {
+			workload:       jobSet,
+			pod:            newPodOf("pod-1", controlledBy(jobKind, "set-0", "set-0-uid")),
+			failure:        apierrors.NewForbidden(batchv1.Resource("jobs"), "set-0", errors.New("no such rule")),
+			expectStatus:   fwk.UnschedulableAndUnresolvable,
+			expectMessage:  "the scheduler is not allowed to check whether the pod belongs to it",
+			expectRequests: map[string]int{"jobs": 2}, // not cached
+		},
+		"error": {
+			workload:       jobSet,
+			pod:            newPodOf("pod-1", controlledBy(jobKind, "set-0", "set-0-uid")),
+			failure:        errors.New("fake API failure"),
+			expectStatus:   fwk.Error,
+			expectMessage:  "fake API failure",
+			expectRequests: map[string]int{"jobs": 2}, // not cached
+		},
+		"podgroup": {
+			workload:  podGroup,
+			pod:       groupedPod,
+			podGroup:  true,
+			expectUID: types.UID(podGroupUID),
+		},
+		"job-in-podgroup": {
+			workload: workloadRef,
+			pod: func() *v1.Pod {
+				pod := newJobPod("pod-1")
+				pod.Spec.SchedulingGroup = groupedPod.Spec.SchedulingGroup
+				return pod
+			}(),
+			podGroup:  true,
+			expectUID: jobUID,
+		},
+		"podgroup-disabled": {
+			workload:      podGroup,
+			pod:           groupedPod,
+			expectStatus:  fwk.UnschedulableAndUnresolvable,
+			expectMessage: "no controller",
+		},
+		"other-podgroup": {
+			workload:      podGroup,
+			pod:           newSharingPod("pod-1"),
+			podGroup:      true,
+			expectStatus:  fwk.UnschedulableAndUnresolvable,
+			expectMessage: "podgroups.scheduling.k8s.io",
+		},
+	}
+	for name, tcase := range testcases {
+		ktesting.Init(t).SyncTest(name, func(tCtx ktesting.TContext) {
+			feats := reservedForFeatures(true)
+			var podGroups []*schedulingapi.PodGroup
+			if tcase.podGroup {
+				enablePodGroups(tCtx)
+				feats.EnableDRAWorkloadResourceClaims = true
+				// The claim is also one for the group. What is in the claim wins.
+				podGroups = append(podGroups, st.MakePodGroup().Name(podGroupName).Namespace(namespace).UID(types.UID(podGroupUID)).
+					ResourceClaims(schedulingapi.PodGroupResourceClaim{Name: resourceName, ResourceClaimName: ptr.To(sharedClaimName)}).Obj())
+			}
+			tc := newSharedClaimsTest(tCtx, feats, []*resourceapi.ResourceClaim{withReservedFor(newSharedClaim(), tcase.workload)}, podGroups, tcase.objs...)
+			if tcase.failure != nil {
+				tc.client.PrependReactor("get", "*", func(action cgotesting.Action) (bool, apiruntime.Object, error) {
+					return true, nil, tcase.failure
+				})
+			}
+
+			// More than one pod with the same controller.
+			for i := range 2 {
+				pod := tcase.pod.DeepCopy()
+				pod.Name = fmt.Sprintf("pod-%d", i)
+				pod.UID = types.UID(pod.Name)
+				_, status := tc.preFilter(pod)
+				assert.Equal(tCtx, tcase.expectStatus, status.Code())
+				assert.Contains(tCtx, status.Message(), tcase.expectMessage)
+			}
+			for _, resource := range []string{"jobs", "replicasets"} {
+				assert.Equal(tCtx, tcase.expectRequests[resource], tc.countGets(resource), resource)
+			}
+			if tcase.expectStatus != fwk.Success {
+				return
+			}
+
+			require.Nil(tCtx, tc.schedule(tcase.pod).bind(tCtx))
+			expectRef := tcase.workload
+			expectRef.UID = tcase.expectUID
+			assert.Equal(tCtx, []resourceapi.ResourceClaimConsumerReference{expectRef}, tc.claim().Status.ReservedFor)
+			assert.True(tCtx, resourceclaim.IsReservedForAnyPod(tc.claim()))
+
+			// No lookup needed anymore.
+			tc.client.ClearActions()
+			for i := range 10 {
+				require.Nil(tCtx, tc.schedule(newPodOf(fmt.Sprintf("later-pod-%d", i), controlledBy(jobKind, "some-job", types.UID(fmt.Sprintf("job-%d", i))))).bind(tCtx))
+			}
+			assert.Zero(tCtx, tc.countGets("jobs"))
+		})
+	}
+}
+
+// A ReplicaSet can get adopted after it was first seen.
+func TestReservedForOwnerCache(t *testing.T) {
+	ktesting.Init(t).SyncTest("", func(tCtx ktesting.TContext) {
+		rs := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: "web-1", Namespace: namespace, UID: "web-1-uid"}}
+		tc := newSharedClaimsTest(tCtx, reservedForFeatures(true), nil, nil, rs)
+		lookup := func() *metav1.OwnerReference {
+			controller, err := tc.p.controllers.controllerOf(tCtx, namespace, &controlledBy(replicaSetKind, "web-1", "web-1-uid")[0])
+			tCtx.ExpectNoError(err)
+			return controller
+		}
+		assert.Nil(tCtx, lookup())
+		rs = rs.DeepCopy()
+		rs.OwnerReferences = controlledBy(deploymentKind, "web", "web-uid")
+		tCtx.ExpectNoError(tc.client.Tracker().Update(appsv1.SchemeGroupVersion.WithResource("replicasets"), rs, namespace))
+		assert.Nil(tCtx, lookup())
+		assert.Equal(tCtx, 1, tc.countGets("replicasets"))
+		time.Sleep(controllerLookupNegativeTTL + time.Second) // fake time
+		for range 3 {
+			assert.Equal(tCtx, &rs.OwnerReferences[0], lookup())
+		}
+		assert.Equal(tCtx, 2, tc.countGets("replicasets"))
+	})
+}
+
+// TestReservedForOtherPod follows a pod which may only use a claim after a pod of the workload
+// has reserved it.
+func TestReservedForOtherPod(t *testing.T) {
+	ktesting.Init(t).SyncTest("", func(tCtx ktesting.TContext) {
+		tc := newSharedClaimsTest(tCtx, reservedForFeatures(true), []*resourceapi.ResourceClaim{withReservedFor(newSharedClaim(), workloadRef)}, nil)
+		other := newSharingPod("other-pod")
+		_, status := tc.preFilter(other)
+		require.Equal(tCtx, fwk.UnschedulableAndUnresolvable, status.Code())
+
+		// An allocation which is in flight does not help because the
+		// other pod could not finish it.
+		cycle := tc.schedule(newJobPod("pod-1"))
+		_, status = tc.preFilter(other)
+		require.Equal(tCtx, fwk.UnschedulableAndUnresolvable, status.Code())
+
+		oldClaim := tc.claim()
+		require.Nil(tCtx, cycle.bind(tCtx))
+		hint, err := tc.p.isSchedulableAfterClaimChange(tCtx.Logger(), other, oldClaim, tc.claim())
+		tCtx.ExpectNoError(err)
+		assert.Equal(tCtx, fwk.Queue, hint)
+		tc.api.takeWrites()
+		require.Nil(tCtx, tc.schedule(other).bind(tCtx))
+		assert.Empty(tCtx, tc.api.takeWrites())
+	})
+}
+
+// TestReservedForQueueingHint covers a list which is full, but does not matter.
+func TestReservedForQueueingHint(t *testing.T) {
+	for _, enabled := range []bool{true, false} {
+		ktesting.Init(t).SyncTest(fmt.Sprintf("enabled=%v", enabled), func(tCtx ktesting.TContext) {
+			tc := newSharedClaimsTest(tCtx, reservedForFeatures(enabled), []*resourceapi.ResourceClaim{newWorkloadClaim(append(podReferences(255), workloadRefWithUID)...)}, nil)
+			newClaim := tc.claim()
+			oldClaim := newClaim.DeepCopy()
+			oldClaim.Status.ReservedFor = oldClaim.Status.ReservedFor[0:255]
+			expect := fwk.QueueSkip
+			if enabled {
+				expect = fwk.Queue
+			}
+			hint, err := tc.p.isSchedulableAfterClaimChange(tCtx.Logger(), newSharingPod("pod-1"), oldClaim, newClaim)
+			tCtx.ExpectNoError(err)
+			assert.Equal(tCtx, expect, hint)
+		})
+	}
+}
+
+// TestReservedForPostFilter ensures that a claim is not deallocated while pods
+// might use it which are not listed.
+func TestReservedForPostFilter(t *testing.T) {
+	for name, tcase := range map[string]struct {
+		claim            *resourceapi.ResourceClaim
+		expectDeallocate bool
+	}{
+		"ordinary":           {claim: newAllocatedSharedClaim(), expectDeallocate: true},
+		"ordinary-this-pod":  {claim: newAllocatedSharedClaim(podReference("pod-1")), expectDeallocate: true},
+		"ordinary-other-pod": {claim: newAllocatedSharedClaim(podReference("other-pod"))},
+		"not-for-any-pod":    {claim: withReservedFor(newAllocatedSharedClaim(), workloadRef), expectDeallocate: true},
+		"reserved":           {claim: newWorkloadClaim(workloadRefWithUID)},
+		"released":           {claim: newWorkloadClaim()},
+		"only-this-pod":      {claim: newWorkloadClaim(podReference("pod-1"))},
+		"workload-with-pods-uid": {claim: withReservedFor(newAllocatedSharedClaim(resourceapi.ResourceClaimConsumerReference{
+			APIGroup: "batch", Resource: "jobs", Name: jobName, UID: "pod-1",
+		}), workloadRef)},
+	} {
+		for _, enabled := range []bool{true, false} {
+			ktesting.Init(t).SyncTest(fmt.Sprintf("%s/enabled=%v", name, enabled), func(tCtx ktesting.TContext) {
+				tc := newSharedClaimsTest(tCtx, reservedForFeatures(enabled), []*resourceapi.ResourceClaim{tcase.claim}, nil)
+				cycle, status := tc.preFilter(newJobPod("pod-1"))
+				require.Nil(tCtx, status)
+				// Not on the other node.
+				require.Equal(tCtx, fwk.UnschedulableAndUnresolvable, tc.p.Filter(tCtx, cycle.state, cycle.pod, tc.nodeInfos[1]).Code())
+				_, status = tc.p.PostFilter(tCtx, cycle.state, cycle.pod, nil)
+				assert.Equal(tCtx, fwk.Unschedulable, status.Code())
+				assert.Equal(tCtx, tcase.expectDeallocate, tc.claim().Status.Allocation == nil)
+			})
+		}
+	}
+}
+
+// TestReservedForPostFilterPodGroup ensures that a group which cannot be scheduled does not take away
+// the reservation of the workload.
+func TestReservedForPostFilterPodGroup(t *testing.T) {
+	for _, anyPod := range []bool{true, false} {
+		ktesting.Init(t).SyncTest(fmt.Sprintf("any-pod=%v", anyPod), func(tCtx ktesting.TContext) {
+			feats := reservedForFeatures(true)
+			feats.EnableDRAWorkloadResourceClaims = true
+			enablePodGroups(tCtx)
+			podGroup := st.MakePodGroup().Name(podGroupName).Namespace(namespace).UID(types.UID(podGroupUID)).
+				ResourceClaims(schedulingapi.PodGroupResourceClaim{Name: resourceName, ResourceClaimName: ptr.To(sharedClaimName)}).Obj()
+			pod := newSharingPod("pod-1")
+			pod.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: ptr.To(podGroupName)}
+			claim := newWorkloadClaim(podGroupReservation)
+			claim.Spec.ReservedFor = &resourceapi.ResourceClaimConsumerReference{APIGroup: schedulingapi.GroupName, Resource: "podgroups", Name: podGroupName}
+			if !anyPod {
+				claim.Status.Allocation.ReservedForAnyPod = nil
+			}
+			tc := newSharedClaimsTest(tCtx, feats, []*resourceapi.ResourceClaim{claim}, []*schedulingapi.PodGroup{podGroup}, pod)
+			cycle, status := tc.preFilter(pod)
+			require.Nil(tCtx, status)
+			require.Equal(tCtx, fwk.UnschedulableAndUnresolvable, tc.p.Filter(tCtx, cycle.state, cycle.pod, tc.nodeInfos[1]).Code())
+			_, status = tc.p.PostFilter(tCtx, cycle.state, cycle.pod, nil)
+			assert.NotEqual(tCtx, fwk.Error, status.Code(), status.Message())
+			assert.Equal(tCtx, anyPod, len(tc.claim().Status.ReservedFor) == 1)
+		})
+	}
+}

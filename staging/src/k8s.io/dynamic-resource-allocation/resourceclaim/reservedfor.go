@@ -1,0 +1,98 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package resourceclaim
+
+import (
+	"slices"
+	"strings"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/ptr"
+)
+
+// The functions in this file answer questions about claims which are reserved
+// for a workload instead of for individual pods (KEP-5194). None of them checks
+// a feature gate. [IsReservedForPod] intentionally remains about entries for
+// the pod itself because callers use it to decide which entry to remove.
+
+// IsPodReference returns true if the consumer is a pod.
+func IsPodReference(ref resourceapi.ResourceClaimConsumerReference) bool {
+	return ref.APIGroup == "" && ref.Resource == "pods"
+}
+
+// HasWorkloadReference returns true if at least one of the objects that the
+// claim was reserved for is something other than a pod.
+func HasWorkloadReference(claim *resourceapi.ResourceClaim) bool {
+	return slices.ContainsFunc(claim.Status.ReservedFor, func(ref resourceapi.ResourceClaimConsumerReference) bool {
+		return !IsPodReference(ref)
+	})
+}
+
+// IsAllocatedForAnyPod returns true if the stored allocation says that any pod
+// which references the claim may use it. Whether it is also still reserved has
+// to be checked separately, see [IsReservedForAnyPod].
+func IsAllocatedForAnyPod(claim *resourceapi.ResourceClaim) bool {
+	return claim.Status.Allocation != nil && ptr.Deref(claim.Status.Allocation.ReservedForAnyPod, false)
+}
+
+// IsReservedForAnyPod returns true if any pod which references the claim may
+// use it right now without being listed in status.reservedFor: the claim was
+// allocated for any pod and is reserved for something other than a pod.
+func IsReservedForAnyPod(claim *resourceapi.ResourceClaim) bool {
+	return IsAllocatedForAnyPod(claim) && HasWorkloadReference(claim)
+}
+
+// WorkloadReservation returns the entry in status.reservedFor for the object
+// that is named in spec.reservedFor, or nil if there is none. If the spec does
+// not name a UID, then the entry of any incarnation of that object matches.
+func WorkloadReservation(claim *resourceapi.ResourceClaim) *resourceapi.ResourceClaimConsumerReference {
+	want := claim.Spec.ReservedFor
+	if want == nil {
+		return nil
+	}
+	for i := range claim.Status.ReservedFor {
+		have := &claim.Status.ReservedFor[i]
+		if have.APIGroup == want.APIGroup &&
+			have.Resource == want.Resource &&
+			have.Name == want.Name &&
+			(want.UID == "" || have.UID == want.UID) {
+			return have
+		}
+	}
+	return nil
+}
+
+// IsOwnerReferenceTo checks whether an owner reference refers to the same object
+// as the consumer reference. The UID only gets compared if the consumer
+// reference has one. An owner reference names a kind and a consumer
+// reference a resource, therefore only resources whose name is the usual plural
+// of their kind can be recognized: there is no REST mapping available where this
+// is used. The version is ignored because it may change.
+func IsOwnerReferenceTo(owner metav1.OwnerReference, ref resourceapi.ResourceClaimConsumerReference) bool {
+	if ref.Resource == "" || owner.Name != ref.Name || ref.UID != "" && ref.UID != owner.UID {
+		return false
+	}
+	gv, err := schema.ParseGroupVersion(owner.APIVersion)
+	if err != nil || gv.Group != ref.APIGroup {
+		return false
+	}
+	plural, singular := meta.UnsafeGuessKindToResource(gv.WithKind(owner.Kind))
+	return strings.EqualFold(ref.Resource, plural.Resource) || strings.EqualFold(ref.Resource, singular.Resource)
+}
