@@ -1,0 +1,491 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package reservedfor
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/onsi/gomega"
+
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	kubeapiservertesting "k8s.io/kubernetes/cmd/kube-apiserver/app/testing"
+	"k8s.io/kubernetes/pkg/api/legacyscheme"
+	"k8s.io/kubernetes/test/utils/ktesting"
+	"k8s.io/utils/ptr"
+)
+
+// versions are all served versions of the API that have ResourceClaims.
+var versions = []string{"v1", "v1beta1", "v1beta2"}
+
+func claimsIn(version string) schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: "resource.k8s.io", Version: version, Resource: "resourceclaims"}
+}
+
+func templatesIn(version string) schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: "resource.k8s.io", Version: version, Resource: "resourceclaimtemplates"}
+}
+
+// object is what a user would write in JSON.
+type object = map[string]any
+
+// claimSpec is the spec of a claim for one device in the given version.
+func claimSpec(version string, reservedFor any) object {
+	request := object{"name": "req", "exactly": object{"deviceClassName": className}}
+	if version == "v1beta1" {
+		request = object{"name": "req", "deviceClassName": className}
+	}
+	spec := object{"devices": object{"requests": []any{request}}}
+	if reservedFor != nil {
+		spec["reservedFor"] = reservedFor
+	}
+	return spec
+}
+
+func unstructuredClaim(version, name string, reservedFor any) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: object{
+		"apiVersion": "resource.k8s.io/" + version,
+		"kind":       "ResourceClaim",
+		"metadata":   object{"name": name},
+		"spec":       claimSpec(version, reservedFor),
+	}}
+}
+
+func unstructuredTemplate(version, name string, reservedFor any) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: object{
+		"apiVersion": "resource.k8s.io/" + version,
+		"kind":       "ResourceClaimTemplate",
+		"metadata":   object{"name": name},
+		"spec":       object{"spec": claimSpec(version, reservedFor)},
+	}}
+}
+
+func allocation(anyPod any) object {
+	a := object{"devices": object{"results": []any{object{"request": "req", "driver": driverName, "pool": "pool", "device": "device-0"}}}}
+	if anyPod != nil {
+		a["reservedForAnyPod"] = anyPod
+	}
+	return a
+}
+
+// expectInvalid checks that a request was refused with 422 because of exactly the
+// given problem.
+func expectInvalid(tCtx ktesting.TContext, err error, reason metav1.CauseType, path string) {
+	tCtx.Helper()
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) || status.Status().Code != 422 {
+		tCtx.Fatalf("expected 422, got: %v", err)
+	}
+	var causes []string
+	for _, cause := range status.Status().Details.Causes {
+		if cause.Type == reason && cause.Field == path {
+			return
+		}
+		causes = append(causes, fmt.Sprintf("%s at %s (%s)", cause.Type, cause.Field, cause.Message))
+	}
+	tCtx.Fatalf("expected %s at %s, got: %s", reason, path, strings.Join(causes, "; "))
+}
+
+// TestBadInput sends what is wrong in every version and expects the explanation.
+func TestBadInput(t *testing.T) {
+	tCtx := ktesting.Init(t)
+	setGate(tCtx, true)
+	c := startAPIServer(tCtx)
+	namespace := c.createNamespace()
+
+	ref := func(edit func(ref object)) object {
+		r := object{"apiGroup": "batch", "resource": "jobs", "name": "train", "uid": "3c1f"}
+		edit(r)
+		return r
+	}
+	remove := func(key string) func(object) { return func(ref object) { delete(ref, key) } }
+	set := func(key, value string) func(object) { return func(ref object) { ref[key] = value } }
+	corePods := func(ref object) { delete(ref, "apiGroup"); ref["resource"] = "pods" }
+
+	for _, version := range versions {
+		tCtx.Run(version, func(tCtx ktesting.TContext) {
+			c := c.withTest(tCtx)
+			claims := c.Dynamic().Resource(claimsIn(version)).Namespace(namespace)
+			templates := c.Dynamic().Resource(templatesIn(version)).Namespace(namespace)
+
+			for name, tc := range map[string]struct {
+				edit   func(ref object)
+				reason metav1.CauseType
+				path   string
+			}{
+				"no-resource":            {remove("resource"), metav1.CauseTypeFieldValueRequired, "spec.reservedFor.resource"},
+				"no-name":                {remove("name"), metav1.CauseTypeFieldValueRequired, "spec.reservedFor.name"},
+				"group-not-a-subdomain":  {set("apiGroup", "not_a_domain"), metav1.CauseTypeFieldValueInvalid, "spec.reservedFor.apiGroup"},
+				"group-with-version":     {set("apiGroup", "batch/v1"), metav1.CauseTypeFieldValueInvalid, "spec.reservedFor.apiGroup"},
+				"resource-with-slash":    {set("resource", "jobs/status"), metav1.CauseTypeFieldValueInvalid, "spec.reservedFor.resource"},
+				"resource-in-upper-case": {set("resource", "Jobs"), metav1.CauseTypeFieldValueInvalid, "spec.reservedFor.resource"},
+				"core-pods":              {corePods, metav1.CauseTypeFieldValueInvalid, "spec.reservedFor.resource"},
+			} {
+				tCtx.Run("create-"+name, func(tCtx ktesting.TContext) {
+					_, err := claims.Create(tCtx, unstructuredClaim(version, "bad-"+name, ref(tc.edit)), metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict})
+					expectInvalid(tCtx, err, tc.reason, tc.path)
+				})
+			}
+			for name, edit := range map[string]func(object){
+				"with-uid":    func(object) {},
+				"without-uid": remove("uid"),
+				"core-group":  func(ref object) { delete(ref, "apiGroup"); ref["resource"] = "replicationcontrollers" },
+				"other-pods":  func(ref object) { ref["apiGroup"] = "example.com"; ref["resource"] = "pods" },
+			} {
+				tCtx.Run("good-"+name, func(tCtx ktesting.TContext) {
+					want := ref(edit)
+					claim, err := claims.Create(tCtx, unstructuredClaim(version, "good-"+name+"-"+version, want), metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict})
+					tCtx.ExpectNoError(err, "create claim")
+					tCtx.Expect(reference(claim)).To(gomega.Equal(want))
+				})
+			}
+
+			tCtx.Run("template", func(tCtx ktesting.TContext) {
+				_, err := templates.Create(tCtx, unstructuredTemplate(version, "bad", ref(func(object) {})), metav1.CreateOptions{})
+				expectInvalid(tCtx, err, metav1.CauseTypeForbidden, "spec.spec.reservedFor")
+				_, err = templates.Create(tCtx, unstructuredTemplate(version, "good-"+version, nil), metav1.CreateOptions{})
+				tCtx.ExpectNoError(err, "create template without the field")
+			})
+
+			for name, edit := range map[string]func(claim *unstructured.Unstructured){
+				"changed":     func(claim *unstructured.Unstructured) { nested(claim, "spec", "reservedFor")["name"] = "other" },
+				"uid-added":   func(claim *unstructured.Unstructured) { nested(claim, "spec", "reservedFor")["uid"] = "4711" },
+				"removed":     func(claim *unstructured.Unstructured) { delete(nested(claim, "spec"), "reservedFor") },
+				"other-group": func(claim *unstructured.Unstructured) { nested(claim, "spec", "reservedFor")["apiGroup"] = "apps" },
+			} {
+				tCtx.Run("immutable-"+name, func(tCtx ktesting.TContext) {
+					claim, err := claims.Create(tCtx, unstructuredClaim(version, "immutable-"+name+"-"+version, ref(remove("uid"))), metav1.CreateOptions{})
+					tCtx.ExpectNoError(err, "create claim")
+					edit(claim)
+					_, err = claims.Update(tCtx, claim, metav1.UpdateOptions{})
+					expectInvalid(tCtx, err, metav1.CauseTypeFieldValueInvalid, "spec")
+				})
+			}
+			tCtx.Run("immutable-added", func(tCtx ktesting.TContext) {
+				claim, err := claims.Create(tCtx, unstructuredClaim(version, "immutable-added-"+version, nil), metav1.CreateOptions{})
+				tCtx.ExpectNoError(err, "create claim")
+				nested(claim, "spec")["reservedFor"] = ref(func(object) {})
+				_, err = claims.Update(tCtx, claim, metav1.UpdateOptions{})
+				expectInvalid(tCtx, err, metav1.CauseTypeFieldValueInvalid, "spec")
+			})
+
+			for name, tc := range map[string]struct {
+				specRef any
+				status  object
+				reason  metav1.CauseType
+				path    string
+			}{
+				"any-pod-without-spec": {
+					status: object{"allocation": allocation(true), "reservedFor": []any{ref(func(object) {})}},
+					reason: metav1.CauseTypeForbidden, path: "status.allocation.reservedForAnyPod",
+				},
+				"any-pod-false-without-spec": {
+					status: object{"allocation": allocation(false), "reservedFor": []any{ref(func(object) {})}},
+					reason: metav1.CauseTypeForbidden, path: "status.allocation.reservedForAnyPod",
+				},
+				"no-uid": {
+					specRef: ref(remove("uid")),
+					status:  object{"allocation": allocation(true), "reservedFor": []any{ref(remove("uid"))}},
+					reason:  metav1.CauseTypeFieldValueRequired, path: "status.reservedFor[0].uid",
+				},
+				"no-allocation": {
+					specRef: ref(remove("uid")),
+					status:  object{"reservedFor": []any{ref(func(object) {})}},
+					reason:  metav1.CauseTypeForbidden, path: "status.reservedFor",
+				},
+				"no-resource": {
+					specRef: ref(remove("uid")),
+					status:  object{"allocation": allocation(true), "reservedFor": []any{ref(remove("resource"))}},
+					reason:  metav1.CauseTypeFieldValueRequired, path: "status.reservedFor[0].resource",
+				},
+				"resource-in-upper-case": {
+					specRef: ref(remove("uid")),
+					status:  object{"allocation": allocation(true), "reservedFor": []any{ref(set("resource", "Jobs"))}},
+					reason:  metav1.CauseTypeFieldValueInvalid, path: "status.reservedFor[0].resource",
+				},
+			} {
+				tCtx.Run("status-"+name, func(tCtx ktesting.TContext) {
+					claim, err := claims.Create(tCtx, unstructuredClaim(version, "status-"+name+"-"+version, tc.specRef), metav1.CreateOptions{})
+					tCtx.ExpectNoError(err, "create claim")
+					claim.Object["status"] = tc.status
+					_, err = claims.UpdateStatus(tCtx, claim, metav1.UpdateOptions{})
+					expectInvalid(tCtx, err, tc.reason, tc.path)
+				})
+			}
+
+			tCtx.Run("status-allocated-for-any-pod", func(tCtx ktesting.TContext) {
+				claim, err := claims.Create(tCtx, unstructuredClaim(version, "status-good-"+version, ref(remove("uid"))), metav1.CreateOptions{})
+				tCtx.ExpectNoError(err, "create claim")
+				claim.Object["status"] = object{"allocation": allocation(true), "reservedFor": []any{ref(func(object) {})}}
+				claim, err = claims.UpdateStatus(tCtx, claim, metav1.UpdateOptions{})
+				tCtx.ExpectNoError(err, "allocate claim")
+
+				// The allocation is immutable, also this part of it.
+				changed := claim.DeepCopy()
+				delete(nested(changed, "status", "allocation"), "reservedForAnyPod")
+				_, err = claims.UpdateStatus(tCtx, changed, metav1.UpdateOptions{})
+				expectInvalid(tCtx, err, metav1.CauseTypeFieldValueInvalid, "status.allocation")
+
+				// What one version stores, all versions serve.
+				for _, other := range versions {
+					stored, err := c.Dynamic().Resource(claimsIn(other)).Namespace(namespace).Get(tCtx, claim.GetName(), metav1.GetOptions{})
+					tCtx.ExpectNoError(err, "read as "+other)
+					tCtx.Expect(reference(stored)).To(gomega.Equal(ref(remove("uid"))), "spec in "+other)
+					tCtx.Expect(nested(stored, "status", "allocation")["reservedForAnyPod"]).To(gomega.Equal(true), "status in "+other)
+				}
+			})
+		})
+	}
+}
+
+// reference returns spec.reservedFor. The uid is always part of the JSON
+// representation, also if it is empty.
+func reference(claim *unstructured.Unstructured) object {
+	ref := maps.Clone(nested(claim, "spec", "reservedFor"))
+	if ref["uid"] == "" {
+		delete(ref, "uid")
+	}
+	return ref
+}
+
+func nested(obj *unstructured.Unstructured, fields ...string) object {
+	m := obj.Object
+	for _, field := range fields {
+		next, ok := m[field].(object)
+		if !ok {
+			return object{}
+		}
+		m = next
+	}
+	return m
+}
+
+// TestClaimBeingDeleted checks that nothing can start to use a claim which is on
+// its way out.
+func TestClaimBeingDeleted(t *testing.T) {
+	tCtx := ktesting.Init(t)
+	setGate(tCtx, true)
+	c := startAPIServer(tCtx)
+	namespace := c.createNamespace()
+	ref := reservedFor(jobs, "train", "uid-1")
+
+	claim := newClaim(namespace, "going", className, reservedFor(jobs, "train", ""))
+	claim.Finalizers = []string{"example.com/wait"}
+	claim = c.createClaim(claim)
+	claim = c.allocate(claim, true, *ref)
+	tCtx.ExpectNoError(c.Client().ResourceV1().ResourceClaims(namespace).Delete(tCtx, claim.Name, metav1.DeleteOptions{}), "delete claim")
+	claim = c.getClaim(namespace, claim.Name)
+
+	claim.Status.ReservedFor = append(claim.Status.ReservedFor, *reservedFor(jobs, "train", "uid-2"))
+	_, err := c.Client().ResourceV1().ResourceClaims(namespace).UpdateStatus(tCtx, claim, metav1.UpdateOptions{})
+	expectInvalid(tCtx, err, metav1.CauseTypeForbidden, "status.reservedFor")
+
+	claim.Status.ReservedFor = nil
+	claim, err = c.Client().ResourceV1().ResourceClaims(namespace).UpdateStatus(tCtx, claim, metav1.UpdateOptions{})
+	tCtx.ExpectNoError(err, "removing the reference must remain possible")
+	claim.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{*ref}
+	_, err = c.Client().ResourceV1().ResourceClaims(namespace).UpdateStatus(tCtx, claim, metav1.UpdateOptions{})
+	expectInvalid(tCtx, err, metav1.CauseTypeForbidden, "status.reservedFor")
+}
+
+// allocate does what the scheduler would do to a claim.
+func (c *cluster) allocate(claim *resourceapi.ResourceClaim, anyPod bool, refs ...resourceapi.ResourceClaimConsumerReference) *resourceapi.ResourceClaim {
+	c.Helper()
+	claim = claim.DeepCopy()
+	claim.Status.Allocation = &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{
+		Results: []resourceapi.DeviceRequestAllocationResult{{Request: "req", Driver: driverName, Pool: "pool", Device: "device-0"}},
+	}}
+	if anyPod {
+		claim.Status.Allocation.ReservedForAnyPod = ptr.To(true)
+	}
+	claim.Status.ReservedFor = refs
+	claim, err := c.Client().ResourceV1().ResourceClaims(claim.Namespace).UpdateStatus(c, claim, metav1.UpdateOptions{})
+	c.ExpectNoError(err, "allocate claim")
+	return claim
+}
+
+// TestGateOffOnOff goes through the life of stored objects while the gate changes.
+func TestGateOffOnOff(t *testing.T) {
+	tCtx := ktesting.Init(t)
+	setGate(tCtx, false)
+	c, etcd := startAPIServerWithEtcd(tCtx)
+	namespace := c.createNamespace()
+	ref := object{"apiGroup": "batch", "resource": "jobs", "name": "train"}
+	withUID := object{"apiGroup": "batch", "resource": "jobs", "name": "train", "uid": "uid-1"}
+
+	each := func(step string, cb func(tCtx ktesting.TContext, version string, claims dynamic.ResourceInterface)) {
+		tCtx.Run(step, func(tCtx ktesting.TContext) {
+			for _, version := range versions {
+				tCtx.Run(version, func(tCtx ktesting.TContext) {
+					tCtx = tCtx.WithRESTConfig(c.admin)
+					cb(tCtx, version, tCtx.Dynamic().Resource(claimsIn(version)).Namespace(namespace))
+				})
+			}
+		})
+	}
+	hasField := func(claim *unstructured.Unstructured) bool {
+		_, found, _ := unstructured.NestedFieldNoCopy(claim.Object, "spec", "reservedFor")
+		return found
+	}
+
+	each("off: dropped on create", func(tCtx ktesting.TContext, version string, claims dynamic.ResourceInterface) {
+		without, err := claims.Create(tCtx, unstructuredClaim(version, "without-"+version, nil), metav1.CreateOptions{})
+		tCtx.ExpectNoError(err, "create claim without the field")
+		claim, err := claims.Create(tCtx, unstructuredClaim(version, "dropped-"+version, ref), metav1.CreateOptions{})
+		tCtx.ExpectNoError(err, "create claim with the field")
+		if hasField(claim) {
+			tCtx.Error("the field should have been dropped")
+		}
+		// An invalid value gets dropped as well instead of being refused.
+		_, err = claims.Create(tCtx, unstructuredClaim(version, "invalid-"+version, object{"resource": "a/b", "name": "x"}), metav1.CreateOptions{})
+		tCtx.ExpectNoError(err, "create claim with invalid value")
+
+		// What gets stored is the same as without the field.
+		tCtx.Expect(etcd.decode(tCtx, namespace, claim.GetName())).To(gomega.Equal(etcd.decode(tCtx, namespace, without.GetName())), "stored object")
+		if bytes.Contains(etcd.get(tCtx, namespace, claim.GetName()), []byte("train")) {
+			tCtx.Error("the dropped reference was stored")
+		}
+
+		claim.Object["status"] = object{"allocation": allocation(true), "reservedFor": []any{withUID}}
+		claim, err = claims.UpdateStatus(tCtx, claim, metav1.UpdateOptions{})
+		tCtx.ExpectNoError(err, "allocate with the field")
+		if _, found := nested(claim, "status", "allocation")["reservedForAnyPod"]; found {
+			tCtx.Error("the field in the status should have been dropped")
+		}
+	})
+
+	tCtx.Run("off: templates", func(tCtx ktesting.TContext) {
+		for _, version := range versions {
+			template, err := c.Dynamic().Resource(templatesIn(version)).Namespace(namespace).Create(tCtx, unstructuredTemplate(version, "dropped-"+version, ref), metav1.CreateOptions{})
+			tCtx.ExpectNoError(err, "create template")
+			if _, found := nested(template, "spec", "spec")["reservedFor"]; found {
+				tCtx.Errorf("%s: the field should have been dropped", version)
+			}
+		}
+	})
+
+	setGate(tCtx, true)
+	stored := map[string][]byte{}
+	each("on: stored", func(tCtx ktesting.TContext, version string, claims dynamic.ResourceInterface) {
+		claim, err := claims.Create(tCtx, unstructuredClaim(version, "kept-"+version, ref), metav1.CreateOptions{})
+		tCtx.ExpectNoError(err, "create claim")
+		tCtx.Expect(reference(claim)).To(gomega.Equal(ref))
+		claim.Object["status"] = object{"allocation": allocation(true), "reservedFor": []any{withUID}}
+		_, err = claims.UpdateStatus(tCtx, claim, metav1.UpdateOptions{})
+		tCtx.ExpectNoError(err, "allocate")
+		stored["kept-"+version] = etcd.get(tCtx, namespace, "kept-"+version)
+
+		// Never allocated, for the claim that only gets its allocation while the gate is off.
+		_, err = claims.Create(tCtx, unstructuredClaim(version, "late-"+version, ref), metav1.CreateOptions{})
+		tCtx.ExpectNoError(err, "create claim")
+	})
+
+	setGate(tCtx, false)
+	each("off: intact", func(tCtx ktesting.TContext, version string, claims dynamic.ResourceInterface) {
+		name := "kept-" + version
+		for _, other := range versions {
+			claim, err := tCtx.Dynamic().Resource(claimsIn(other)).Namespace(namespace).Get(tCtx, name, metav1.GetOptions{})
+			tCtx.ExpectNoError(err, "read as "+other)
+			tCtx.Expect(reference(claim)).To(gomega.Equal(ref), "spec in "+other)
+			tCtx.Expect(nested(claim, "status", "allocation")["reservedForAnyPod"]).To(gomega.Equal(true), "status in "+other)
+		}
+		claim, err := claims.Get(tCtx, name, metav1.GetOptions{})
+		tCtx.ExpectNoError(err, "get claim")
+
+		// Re-storing without change leaves the bytes alone, a change of something else
+		// leaves the fields alone.
+		claim, err = claims.Update(tCtx, claim, metav1.UpdateOptions{})
+		tCtx.ExpectNoError(err, "re-store")
+		tCtx.Expect(etcd.get(tCtx, namespace, name)).To(gomega.Equal(stored[name]), "stored bytes")
+		claim.SetLabels(map[string]string{"touched": "yes"})
+		claim, err = claims.Update(tCtx, claim, metav1.UpdateOptions{})
+		tCtx.ExpectNoError(err, "add label")
+		tCtx.Expect(reference(claim)).To(gomega.Equal(ref), "spec after update")
+		tCtx.Expect(nested(claim, "status", "allocation")["reservedForAnyPod"]).To(gomega.Equal(true), "status after update")
+
+		// Shrinking the list is an update of the status.
+		nested(claim, "status")["reservedFor"] = []any{}
+		claim, err = claims.UpdateStatus(tCtx, claim, metav1.UpdateOptions{})
+		tCtx.ExpectNoError(err, "release")
+		tCtx.Expect(nested(claim, "status", "allocation")["reservedForAnyPod"]).To(gomega.Equal(true), "status after release")
+		delete(nested(claim, "status"), "allocation")
+		claim, err = claims.UpdateStatus(tCtx, claim, metav1.UpdateOptions{})
+		tCtx.ExpectNoError(err, "deallocate")
+		tCtx.Expect(reference(claim)).To(gomega.Equal(ref), "spec after deallocation")
+	})
+
+	setGate(tCtx, true)
+	each("on again", func(tCtx ktesting.TContext, version string, claims dynamic.ResourceInterface) {
+		claim, err := claims.Get(tCtx, "kept-"+version, metav1.GetOptions{})
+		tCtx.ExpectNoError(err, "get claim")
+		tCtx.Expect(reference(claim)).To(gomega.Equal(ref))
+		claim.Object["status"] = object{"allocation": allocation(true), "reservedFor": []any{withUID}}
+		claim, err = claims.UpdateStatus(tCtx, claim, metav1.UpdateOptions{})
+		tCtx.ExpectNoError(err, "allocate again")
+		tCtx.Expect(nested(claim, "status", "allocation")["reservedForAnyPod"]).To(gomega.Equal(true))
+
+		dropped, err := claims.Get(tCtx, "dropped-"+version, metav1.GetOptions{})
+		tCtx.ExpectNoError(err, "get claim")
+		if hasField(dropped) {
+			tCtx.Error("a dropped field cannot come back")
+		}
+	})
+}
+
+// etcdReader reads stored objects.
+type etcdReader struct {
+	server kubeapiservertesting.TestServer
+}
+
+func (e etcdReader) get(tCtx ktesting.TContext, namespace, name string) []byte {
+	tCtx.Helper()
+	key := "/" + e.server.EtcdStoragePrefix + "/resourceclaims/" + namespace + "/" + name
+	resp, err := e.server.EtcdClient.Get(tCtx, key)
+	tCtx.ExpectNoError(err, "read from etcd")
+	if len(resp.Kvs) != 1 {
+		tCtx.Fatalf("%s: expected one stored object, got %d", key, len(resp.Kvs))
+	}
+	return slices.Clone(resp.Kvs[0].Value)
+}
+
+// decode reads a stored object and removes what differs between any two objects.
+func (e etcdReader) decode(tCtx ktesting.TContext, namespace, name string) runtime.Object {
+	tCtx.Helper()
+	obj, _, err := legacyscheme.Codecs.UniversalDeserializer().Decode(e.get(tCtx, namespace, name), nil, nil)
+	tCtx.ExpectNoError(err, "decode stored object")
+	accessor, err := meta.Accessor(obj)
+	tCtx.ExpectNoError(err)
+	accessor.SetName("")
+	accessor.SetUID("")
+	accessor.SetCreationTimestamp(metav1.Time{})
+	// Records what was sent, even if it was dropped. This is the same for all fields
+	// that get dropped.
+	accessor.SetManagedFields(nil)
+	return obj
+}

@@ -1,0 +1,419 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package reservedfor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	v1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
+	clientset "k8s.io/client-go/kubernetes"
+	"k8s.io/kubernetes/test/utils/ktesting"
+	"k8s.io/utils/ptr"
+)
+
+// maxReservations is how many entries the list of a claim may have that was
+// allocated for any pod. Usually it is one. There can be a few more when a
+// reservation had to be restored for a pod that does not belong to the workload.
+const maxReservations = 3
+
+// record is one change of one object. Resource versions come from the same etcd
+// for all kinds of objects, therefore records of different kinds can be put into the
+// order in which the changes really happened.
+type record struct {
+	rv      uint64
+	seen    time.Time
+	deleted bool
+	obj     runtime.Object
+}
+
+// history has all changes of pods, claims and workloads in one namespace.
+type history struct {
+	mutex   sync.Mutex
+	records []record
+	errs    []error
+}
+
+// observe collects changes until the end of the test.
+func observe(tCtx ktesting.TContext, namespace string) *history {
+	tCtx.Helper()
+	h := &history{}
+	tCtx = tCtx.WithCancel()
+	client := tCtx.Client()
+	var wg sync.WaitGroup
+	for _, start := range []func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error){
+		client.CoreV1().Pods(namespace).Watch,
+		client.ResourceV1().ResourceClaims(namespace).Watch,
+		client.BatchV1().Jobs(namespace).Watch,
+		client.AppsV1().Deployments(namespace).Watch,
+		client.AppsV1().StatefulSets(namespace).Watch,
+	} {
+		// The namespace is new and empty, so there is nothing to list first.
+		w, err := start(tCtx, metav1.ListOptions{ResourceVersion: namespaceRV(tCtx, client, namespace)})
+		tCtx.ExpectNoError(err, "start watch")
+		wg.Go(func() { h.collect(tCtx, start, w) })
+	}
+	tCtx.Cleanup(func() {
+		tCtx.Cancel("stopping to observe")
+		wg.Wait()
+	})
+	return h
+}
+
+func namespaceRV(tCtx ktesting.TContext, client clientset.Interface, namespace string) string {
+	tCtx.Helper()
+	ns, err := client.CoreV1().Namespaces().Get(tCtx, namespace, metav1.GetOptions{})
+	tCtx.ExpectNoError(err, "get namespace")
+	return ns.ResourceVersion
+}
+
+// collect reads a watch and restarts it where it ended.
+func (h *history) collect(ctx context.Context, start func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error), w watch.Interface) {
+	last := ""
+	for {
+		for event := range w.ResultChan() {
+			if event.Type == watch.Error {
+				h.fail(fmt.Errorf("watch failed, changes may have been missed: %v", event.Object))
+				w.Stop()
+				return
+			}
+			accessor, err := meta.Accessor(event.Object)
+			if err != nil {
+				h.fail(err)
+				continue
+			}
+			last = accessor.GetResourceVersion()
+			h.add(event.Object, event.Type == watch.Deleted, time.Now())
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		var err error
+		w, err = start(ctx, metav1.ListOptions{ResourceVersion: last})
+		if err != nil {
+			if ctx.Err() == nil {
+				h.fail(fmt.Errorf("restart watch: %w", err))
+			}
+			return
+		}
+	}
+}
+
+func (h *history) fail(err error) {
+	h.mutex.Lock()
+	defer h.mutex.Unlock()
+	h.errs = append(h.errs, err)
+}
+
+func (h *history) add(obj runtime.Object, deleted bool, seen time.Time) {
+	h.mutex.Lock()
+	defer h.mutex.Unlock()
+	accessor, err := meta.Accessor(obj)
+	if err != nil {
+		h.errs = append(h.errs, err)
+		return
+	}
+	rv, err := strconv.ParseUint(accessor.GetResourceVersion(), 10, 64)
+	if err != nil {
+		h.errs = append(h.errs, fmt.Errorf("resource version: %w", err))
+		return
+	}
+	h.records = append(h.records, record{rv: rv, seen: seen, deleted: deleted, obj: obj})
+}
+
+// waitFor blocks until everything up to now has been observed for pods and
+// claims: the given objects were written last.
+func (h *history) waitFor(tCtx ktesting.TContext, uids ...types.UID) {
+	tCtx.Helper()
+	err := wait.PollUntilContextTimeout(tCtx, 50*time.Millisecond, timeout, true, func(context.Context) (bool, error) {
+		h.mutex.Lock()
+		defer h.mutex.Unlock()
+		for _, uid := range uids {
+			if !slices.ContainsFunc(h.records, func(r record) bool {
+				accessor, err := meta.Accessor(r.obj)
+				return err == nil && accessor.GetUID() == uid
+			}) {
+				return false, nil
+			}
+		}
+		return true, nil
+	})
+	tCtx.ExpectNoError(err, "wait for the observer")
+}
+
+// invariants are what the checker found out about a history.
+type invariants struct {
+	// violations is empty if all is well.
+	violations []error
+	// slowest is the longest time from the end of the last user of a claim to
+	// its deallocation.
+	slowest time.Duration
+	// allocations and releases are counted to see that something happened at all.
+	allocations, releases, runs int
+}
+
+// replay goes through a history and checks at each change:
+//   - a claim with a running pod is never deallocated, allocated differently or removed,
+//   - a pod only runs if its claims are allocated, and if it is allowed to use them:
+//     it is listed or the claim was allocated for any pod,
+//   - no device is allocated to two claims,
+//   - a claim without user gets deallocated within the given time,
+//   - the list of a claim that is allocated for any pod does not grow.
+func (h *history) replay(bound time.Duration) invariants {
+	h.mutex.Lock()
+	records := slices.Clone(h.records)
+	errs := slices.Clone(h.errs)
+	h.mutex.Unlock()
+	slices.SortStableFunc(records, func(a, b record) int {
+		switch {
+		case a.rv < b.rv:
+			return -1
+		case a.rv > b.rv:
+			return 1
+		}
+		return 0
+	})
+	s := &state{
+		bound:     bound,
+		pods:      map[string]*v1.Pod{},
+		claims:    map[string]*resourceapi.ResourceClaim{},
+		workloads: map[resourceapi.ResourceClaimConsumerReference]bool{},
+		devices:   map[device]string{},
+		idle:      map[string]time.Time{},
+	}
+	s.violations = errs
+	var now time.Time
+	for _, r := range records {
+		// Watches of different kinds are not synchronized, what was seen
+		// does not always have the order in which it happened.
+		if r.seen.After(now) {
+			now = r.seen
+		}
+		s.rv, s.now = r.rv, now
+		switch obj := r.obj.(type) {
+		case *v1.Pod:
+			s.pod(obj, r.deleted)
+		case *resourceapi.ResourceClaim:
+			s.claim(obj, r.deleted)
+		case *batchv1.Job:
+			done := slices.ContainsFunc(obj.Status.Conditions, func(c batchv1.JobCondition) bool {
+				return (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed) && c.Status == v1.ConditionTrue
+			})
+			s.workload(jobs, obj, r.deleted || done)
+		case *appsv1.Deployment:
+			s.workload(deployments, obj, r.deleted)
+		case *appsv1.StatefulSet:
+			s.workload(statefulsets, obj, r.deleted)
+		default:
+			s.fail("unexpected object %T", r.obj)
+		}
+		s.checkIdle()
+	}
+	return s.invariants
+}
+
+type device struct{ driver, pool, name string }
+
+// state is the state of the namespace at one resource version.
+type state struct {
+	invariants
+	bound     time.Duration
+	rv        uint64
+	now       time.Time
+	pods      map[string]*v1.Pod
+	claims    map[string]*resourceapi.ResourceClaim
+	workloads map[resourceapi.ResourceClaimConsumerReference]bool
+	devices   map[device]string
+	// idle says since when a claim is allocated without being used.
+	idle map[string]time.Time
+}
+
+func (s *state) fail(format string, args ...any) {
+	s.violations = append(s.violations, fmt.Errorf("at resource version %d: %w", s.rv, fmt.Errorf(format, args...)))
+}
+
+func usesClaim(pod *v1.Pod, name string) bool {
+	return slices.ContainsFunc(pod.Spec.ResourceClaims, func(c v1.PodResourceClaim) bool { return ptr.Deref(c.ResourceClaimName, "") == name })
+}
+
+func isTerminal(pod *v1.Pod) bool {
+	return pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed
+}
+
+func isRunning(pod *v1.Pod) bool { return pod != nil && pod.Status.Phase == v1.PodRunning }
+
+func (s *state) pod(pod *v1.Pod, deleted bool) {
+	old := s.pods[pod.Name]
+	if deleted {
+		delete(s.pods, pod.Name)
+		return
+	}
+	s.pods[pod.Name] = pod
+	if !isRunning(pod) || isRunning(old) && old.UID == pod.UID {
+		return
+	}
+	s.runs++
+	for _, podClaim := range pod.Spec.ResourceClaims {
+		name := ptr.Deref(podClaim.ResourceClaimName, "")
+		claim := s.claims[name]
+		if claim == nil {
+			s.fail("pod %s runs without claim %s", pod.Name, name)
+			continue
+		}
+		// Whether the claim is also reserved right now does not matter: the
+		// reservation may get removed after the pod was bound, as long as the
+		// controller then finds the pod and does not deallocate.
+		if claim.Status.Allocation == nil {
+			s.fail("pod %s runs although claim %s is not allocated", pod.Name, name)
+		} else if !ptr.Deref(claim.Status.Allocation.ReservedForAnyPod, false) &&
+			!slices.ContainsFunc(claim.Status.ReservedFor, func(ref resourceapi.ResourceClaimConsumerReference) bool { return ref.UID == pod.UID }) {
+			s.fail("pod %s runs although claim %s is not reserved for it", pod.Name, name)
+		}
+	}
+}
+
+func (s *state) claim(claim *resourceapi.ResourceClaim, deleted bool) {
+	old := s.claims[claim.Name]
+	if deleted {
+		delete(s.claims, claim.Name)
+		claim = claim.DeepCopy()
+		claim.Status = resourceapi.ResourceClaimStatus{}
+	} else {
+		s.claims[claim.Name] = claim
+	}
+
+	var before *resourceapi.AllocationResult
+	if old != nil {
+		before = old.Status.Allocation
+	}
+	after := claim.Status.Allocation
+	if before != nil && !apiequality.Semantic.DeepEqual(before, after) {
+		for _, pod := range s.pods {
+			if isRunning(pod) && usesClaim(pod, claim.Name) {
+				s.fail("claim %s was deallocated while pod %s is running", claim.Name, pod.Name)
+			}
+		}
+		s.releases++
+		for d, owner := range s.devices {
+			if owner == claim.Name {
+				delete(s.devices, d)
+			}
+		}
+	}
+	if after != nil && !apiequality.Semantic.DeepEqual(before, after) {
+		s.allocations++
+		for _, result := range after.Devices.Results {
+			if ptr.Deref(result.AdminAccess, false) {
+				continue
+			}
+			d := device{driver: result.Driver, pool: result.Pool, name: result.Device}
+			if other, ok := s.devices[d]; ok && other != claim.Name {
+				s.fail("device %s is allocated to claim %s and claim %s", d.name, other, claim.Name)
+			}
+			s.devices[d] = claim.Name
+		}
+	}
+	if after != nil && ptr.Deref(after.ReservedForAnyPod, false) && len(claim.Status.ReservedFor) > maxReservations {
+		s.fail("claim %s is allocated for any pod and still has a long list of users: %v", claim.Name, claim.Status.ReservedFor)
+	}
+}
+
+func (s *state) workload(gr schema.GroupResource, obj metav1.Object, done bool) {
+	ref := *reservedFor(gr, obj.GetName(), obj.GetUID())
+	if done || obj.GetDeletionTimestamp() != nil {
+		delete(s.workloads, ref)
+		return
+	}
+	s.workloads[ref] = true
+}
+
+// inUse returns true if a claim is used: a pod which may use it has a node and
+// has not ended, or the object that it is reserved for may start more of them.
+func (s *state) inUse(claim *resourceapi.ResourceClaim) bool {
+	for _, pod := range s.pods {
+		if pod.Spec.NodeName != "" && !isTerminal(pod) && usesClaim(pod, claim.Name) {
+			return true
+		}
+	}
+	for _, ref := range claim.Status.ReservedFor {
+		if s.workloads[ref] {
+			return true
+		}
+		// A pod that is reserved for and has no node yet.
+		for _, pod := range s.pods {
+			if pod.UID == ref.UID && !isTerminal(pod) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (s *state) checkIdle() {
+	for name, claim := range s.claims {
+		if claim.Status.Allocation == nil || s.inUse(claim) {
+			s.endIdle(name)
+			continue
+		}
+		since, ok := s.idle[name]
+		switch {
+		case !ok:
+			s.idle[name] = s.now
+		case s.bound > 0 && s.now.Sub(since) > s.bound:
+			s.fail("claim %s has no user since %s and is still allocated", name, s.now.Sub(since))
+			// Once is enough.
+			s.idle[name] = s.now
+		}
+	}
+	for name := range s.idle {
+		if s.claims[name] == nil {
+			s.endIdle(name)
+		}
+	}
+}
+
+func (s *state) endIdle(name string) {
+	if since, ok := s.idle[name]; ok {
+		s.slowest = max(s.slowest, s.now.Sub(since))
+		delete(s.idle, name)
+	}
+}
+
+// err combines all violations, with a limit.
+func (i invariants) err() error {
+	const limit = 20
+	if len(i.violations) > limit {
+		return errors.Join(append(slices.Clone(i.violations[:limit]), fmt.Errorf("and %d more", len(i.violations)-limit))...)
+	}
+	return errors.Join(i.violations...)
+}

@@ -1,0 +1,371 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package reservedfor
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	clientset "k8s.io/client-go/kubernetes"
+	"k8s.io/component-base/metrics/legacyregistry"
+	"k8s.io/kubernetes/test/utils/ktesting"
+	"k8s.io/utils/ptr"
+)
+
+// report is what was measured about one workload.
+type report struct {
+	// Name is the name of the sub-benchmark.
+	Name string `json:"name"`
+	// Pods were created, this many of them were scheduled.
+	Pods      int `json:"pods"`
+	Scheduled int `json:"scheduled"`
+	// WallSeconds is the time from the first pod that was created to the last one
+	// that was scheduled.
+	WallSeconds float64 `json:"wallSeconds"`
+	// PodsPerSecond is the throughput during that time.
+	PodsPerSecond float64 `json:"podsPerSecond"`
+	// P50Seconds and P99Seconds are times between creation and binding.
+	P50Seconds float64 `json:"p50Seconds"`
+	P99Seconds float64 `json:"p99Seconds"`
+	// CPUSeconds is what API server, scheduler and controller together used
+	// during that time. Not included: etcd.
+	CPUSeconds float64 `json:"cpuSeconds"`
+	// Calls are the API calls since the first pod was created, per pod. Watches and
+	// lists are not counted, nor what has nothing to do with pods, claims or events.
+	CallsPerPod float64 `json:"callsPerPod"`
+	// ClaimWrites changed the claim, ClaimWritesAttempted includes those which were
+	// refused, and ClaimConflicts is how many of them had a conflict.
+	ClaimWrites          int `json:"claimWrites"`
+	ClaimWritesAttempted int `json:"claimWritesAttempted"`
+	ClaimConflicts       int `json:"claimConflicts"`
+	// ClaimBytes is the largest size of the claim as JSON.
+	ClaimBytes int `json:"claimBytes"`
+	// MaxMemoryMiB is the largest resident size of the process.
+	MaxMemoryMiB int `json:"maxMemoryMiB"`
+	// RestCores is how much CPU was used while nothing happened
+	// anymore in a workload with pods that cannot be scheduled.
+	RestCores *float64 `json:"restCores,omitempty"`
+	// FreeAfterSeconds is the time from the end of the last pod to the deallocation
+	// of the claim.
+	FreeAfterSeconds *float64 `json:"freeAfterSeconds,omitempty"`
+}
+
+// restPeriod is the last part of a workload with pods that cannot be scheduled.
+const restPeriod = 25 * time.Second
+
+type cpuSample struct {
+	at      time.Time
+	seconds float64
+}
+
+// collector observes the pods and claims of a workload.
+type collector struct {
+	namespace string
+	client    clientset.Interface
+
+	mutex     sync.Mutex
+	created   map[types.UID]time.Time
+	scheduled map[types.UID]time.Time
+	deleted   map[types.UID]time.Time
+	freed     time.Time
+	writes    int
+	// largest is the claim when it had most entries.
+	largest *resourceapi.ResourceClaim
+	cpu     []cpuSample
+	// before are the API calls before the first pod.
+	before map[call]float64
+}
+
+// startCollector observes a namespace until the end of the workload and then calls
+// done.
+func startCollector(tCtx ktesting.TContext, namespace string, done func(*report)) error {
+	c := &collector{
+		namespace: namespace,
+		client:    tCtx.Client(),
+		created:   map[types.UID]time.Time{},
+		scheduled: map[types.UID]time.Time{},
+		deleted:   map[types.UID]time.Time{},
+	}
+	// No pod exists yet.
+	c.before = calls()
+	ctx, cancel := context.WithCancel(tCtx)
+	var wg sync.WaitGroup
+	if err := watchAll(ctx, &wg, c.client.CoreV1().Pods(namespace).Watch, func(event watch.Event) {
+		if pod, ok := event.Object.(*v1.Pod); ok {
+			c.pod(ctx, event.Type, pod)
+		}
+	}); err != nil {
+		cancel()
+		return fmt.Errorf("watch pods: %w", err)
+	}
+	if err := watchAll(ctx, &wg, c.client.ResourceV1().ResourceClaims(namespace).Watch, func(event watch.Event) {
+		if claim, ok := event.Object.(*resourceapi.ResourceClaim); ok && claim.Name == claimName {
+			c.claim(event.Type, claim)
+		}
+	}); err != nil {
+		cancel()
+		return fmt.Errorf("watch claims: %w", err)
+	}
+	wg.Go(func() {
+		ticker := time.NewTicker(50 * time.Millisecond)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ticker.C:
+				c.sampleCPU()
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	name := tCtx.Name()
+	tCtx.Cleanup(func() {
+		c.sampleCPU()
+		cancel()
+		wg.Wait()
+		done(c.report(name))
+	})
+	return nil
+}
+
+// watchAll calls a function for all events until the context is canceled. When
+// the API server ends a watch because it cannot keep up, it continues where that was.
+func watchAll(ctx context.Context, wg *sync.WaitGroup, start func(context.Context, metav1.ListOptions) (watch.Interface, error), handle func(watch.Event)) error {
+	w, err := start(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	wg.Go(func() {
+		last := ""
+		for ctx.Err() == nil {
+			for event := range w.ResultChan() {
+				if obj, err := meta.Accessor(event.Object); err == nil {
+					last = obj.GetResourceVersion()
+				}
+				handle(event)
+			}
+			if w, err = start(ctx, metav1.ListOptions{ResourceVersion: last}); err != nil {
+				return
+			}
+		}
+	})
+	return nil
+}
+
+func (c *collector) pod(ctx context.Context, event watch.EventType, pod *v1.Pod) {
+	now := time.Now()
+	if pod.Spec.NodeName == fullNode {
+		return
+	}
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	if _, ok := c.created[pod.UID]; !ok {
+		c.created[pod.UID] = now
+	}
+	if _, ok := c.scheduled[pod.UID]; !ok && pod.Spec.NodeName != "" {
+		c.scheduled[pod.UID] = now
+	}
+	if event != watch.Deleted {
+		return
+	}
+	if len(c.deleted) == 0 {
+		// The pods have ended, so does the Job. Errors will be noticed
+		// because the claim does not become free.
+		_ = c.client.BatchV1().Jobs(c.namespace).Delete(ctx, jobName, metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationBackground)})
+	}
+	c.deleted[pod.UID] = now
+}
+
+func (c *collector) claim(event watch.EventType, claim *resourceapi.ResourceClaim) {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	if len(c.deleted) > 0 {
+		if claim.Status.Allocation == nil && c.freed.IsZero() {
+			c.freed = time.Now()
+		}
+		return
+	}
+	if len(c.created) > 0 && event == watch.Modified {
+		c.writes++
+	}
+	if c.largest == nil || len(claim.Status.ReservedFor) > len(c.largest.Status.ReservedFor) || claim.Status.Allocation != nil && c.largest.Status.Allocation == nil {
+		c.largest = claim
+	}
+}
+
+// cpuSeconds is what this process has used.
+func cpuSeconds() float64 {
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+		return 0
+	}
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano()).Seconds()
+}
+
+func (c *collector) sampleCPU() {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	c.cpu = append(c.cpu, cpuSample{time.Now(), cpuSeconds()})
+}
+
+// cpuAt returns the last sample before some time, or the first one.
+func (c *collector) cpuAt(at time.Time) cpuSample {
+	i, _ := slices.BinarySearchFunc(c.cpu, at, func(s cpuSample, at time.Time) int { return s.at.Compare(at) })
+	return c.cpu[min(max(i, 0), len(c.cpu)-1)]
+}
+
+// call identifies a kind of API call.
+type call struct{ verb, resource, code string }
+
+// calls returns how many API calls there have been.
+func calls() map[call]float64 {
+	result := map[call]float64{}
+	families, err := legacyregistry.DefaultGatherer.Gather()
+	if err != nil {
+		return result
+	}
+	for _, family := range families {
+		if family.GetName() != "apiserver_request_total" {
+			continue
+		}
+		for _, metric := range family.GetMetric() {
+			var c call
+			for _, label := range metric.GetLabel() {
+				switch label.GetName() {
+				case "verb":
+					c.verb = label.GetValue()
+				case "resource":
+					c.resource = label.GetValue()
+				case "code":
+					c.code = label.GetValue()
+				}
+			}
+			result[c] += metric.GetCounter().GetValue()
+		}
+	}
+	return result
+}
+
+func (c *collector) report(name string) *report {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	r := &report{Name: name, Pods: len(c.created), Scheduled: len(c.scheduled), ClaimWrites: c.writes, MaxMemoryMiB: maxMemoryMiB()}
+	if data, err := json.Marshal(c.largest); err == nil && c.largest != nil {
+		r.ClaimBytes = len(data)
+	}
+	if len(c.created) == 0 {
+		return r
+	}
+	var first, last, lastDeleted time.Time
+	for _, at := range c.created {
+		if first.IsZero() || at.Before(first) {
+			first = at
+		}
+	}
+	var durations []time.Duration
+	for uid, at := range c.scheduled {
+		if at.After(last) {
+			last = at
+		}
+		durations = append(durations, at.Sub(c.created[uid]))
+	}
+	for _, at := range c.deleted {
+		if at.After(lastDeleted) {
+			lastDeleted = at
+		}
+	}
+	if len(durations) > 0 {
+		slices.Sort(durations)
+		r.WallSeconds = last.Sub(first).Seconds()
+		if r.WallSeconds > 0 {
+			r.PodsPerSecond = float64(len(durations)) / r.WallSeconds
+		}
+		r.P50Seconds = durations[(len(durations)-1)*50/100].Seconds()
+		r.P99Seconds = durations[(len(durations)-1)*99/100].Seconds()
+		r.CPUSeconds = c.cpuAt(last).seconds - c.cpuAt(first).seconds
+	}
+	for c, n := range deltaOf(c.before, calls()) {
+		switch c.verb {
+		case "POST", "PUT", "PATCH", "APPLY", "GET", "DELETE":
+		default:
+			continue
+		}
+		switch c.resource {
+		case "pods", "events", "resourceclaims":
+			r.CallsPerPod += n / float64(r.Pods)
+		}
+		if c.resource == "resourceclaims" && (c.verb == "PUT" || c.verb == "PATCH" || c.verb == "APPLY") {
+			r.ClaimWritesAttempted += int(n)
+			if c.code == "409" {
+				r.ClaimConflicts += int(n)
+			}
+		}
+	}
+	if r.Scheduled < r.Pods {
+		end := c.cpu[len(c.cpu)-1]
+		start := c.cpuAt(end.at.Add(-restPeriod))
+		if d := end.at.Sub(start.at).Seconds(); d > 0 {
+			r.RestCores = ptr.To((end.seconds - start.seconds) / d)
+		}
+	}
+	if len(c.deleted) > 0 && len(c.deleted) == len(c.created) && c.freed.After(lastDeleted) {
+		r.FreeAfterSeconds = ptr.To(c.freed.Sub(lastDeleted).Seconds())
+	}
+	return r
+}
+
+func deltaOf(before, after map[call]float64) map[call]float64 {
+	delta := map[call]float64{}
+	for c, n := range after {
+		if n -= before[c]; n > 0 {
+			delta[c] = n
+		}
+	}
+	return delta
+}
+
+// maxMemoryMiB is the largest resident size that this process ever had.
+func maxMemoryMiB() int {
+	data, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return 0
+	}
+	for line := range bytes.Lines(data) {
+		if value, ok := bytes.CutPrefix(line, []byte("VmHWM:")); ok {
+			kib, err := strconv.Atoi(string(bytes.TrimSpace(bytes.TrimSuffix(bytes.TrimSpace(value), []byte("kB")))))
+			if err != nil {
+				return 0
+			}
+			return kib / 1024
+		}
+	}
+	return 0
+}

@@ -1,0 +1,235 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package reservedfor measures pods that share one claim, with and without
+// spec.reservedFor (KEP-5194).
+//
+// It uses nothing that only exists in a patched tree: the same files get
+// compiled in an unpatched one for comparison.
+package reservedfor
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	_ "k8s.io/component-base/logs/json/register"
+	"k8s.io/dynamic-resource-allocation/structured"
+	"k8s.io/kubernetes/pkg/scheduler"
+	perf "k8s.io/kubernetes/test/integration/scheduler_perf"
+	"k8s.io/kubernetes/test/utils/ktesting"
+	"k8s.io/utils/ptr"
+)
+
+const (
+	namespace  = "bench"
+	claimName  = "shared"
+	className  = "bench"
+	driverName = "bench.example.com"
+	jobName    = "bench"
+
+	// fullNode is where the pods are that fill the list of a claim.
+	fullNode = "elsewhere"
+)
+
+// Environment variables.
+const (
+	// reportVariable names the file for the results of a benchmark.
+	reportVariable = "RESERVEDFOR_BENCH_REPORT"
+
+	// gatesVariable lists feature gates which get turned on for
+	// upstream's benchmarks.
+	gatesVariable = "RESERVEDFOR_BENCH_GATES"
+)
+
+func TestMain(m *testing.M) {
+	if err := perf.InitTests(); err != nil {
+		fmt.Fprintf(os.Stderr, "%v\n", err)
+		os.Exit(1)
+	}
+	if gates := os.Getenv(gatesVariable); gates != "" {
+		if err := utilfeature.DefaultMutableFeatureGate.Set(gates); err != nil {
+			fmt.Fprintf(os.Stderr, "%s: %v\n", gatesVariable, err)
+			os.Exit(1)
+		}
+	}
+	os.Exit(m.Run())
+}
+
+// TestSchedulerPerf runs the small workloads and checks what a benchmark would
+// only measure.
+func TestSchedulerPerf(t *testing.T) {
+	reports := map[string]*report{}
+	perf.RunIntegrationPerfScheduling(t, "performance-config.yaml", perf.WithNodeUpdateFn(func(tCtx ktesting.TContext, _ *scheduler.Scheduler, _ *perf.Workload, _ *v1.NodeList) error {
+		return prepare(tCtx, func(r *report) { reports[r.Name] = r })
+	}))
+	for name, r := range reports {
+		t.Run(name, func(t *testing.T) {
+			if r.Scheduled != r.Pods || r.Pods < 300 {
+				t.Errorf("%d of %d pods were scheduled", r.Scheduled, r.Pods)
+			}
+			if r.ClaimWrites > 3 {
+				t.Errorf("%d writes to the claim", r.ClaimWrites)
+			}
+			if r.ClaimBytes > 4096 {
+				t.Errorf("the claim has %d bytes", r.ClaimBytes)
+			}
+			if strings.Contains(name, "Release") && r.FreeAfterSeconds == nil {
+				t.Error("the claim was not deallocated")
+			}
+		})
+	}
+	if len(reports) != 2 {
+		t.Errorf("expected two reports, got %d", len(reports))
+	}
+}
+
+// BenchmarkPerfScheduling has to contain exactly this word to be picked up by
+// benchmark jobs.
+func BenchmarkPerfScheduling(b *testing.B) {
+	// The default allocator.
+	structured.EnableAllocators("incubating")
+	defer structured.EnableAllocators()
+	perf.RunBenchmarkPerfScheduling(b, "performance-config.yaml", "dra_reservedfor", nil, perf.WithNodeUpdateFn(func(tCtx ktesting.TContext, _ *scheduler.Scheduler, _ *perf.Workload, _ *v1.NodeList) error {
+		return prepare(tCtx, func(r *report) { writeReport(tCtx, r) })
+	}))
+}
+
+// BenchmarkPerfSchedulingUpstream runs upstream's workloads, with the same
+// measurements as for ours.
+func BenchmarkPerfSchedulingUpstream(b *testing.B) {
+	structured.EnableAllocators("incubating")
+	defer structured.EnableAllocators()
+	b.Chdir("..")
+	perf.RunBenchmarkPerfScheduling(b, "performance-config.yaml", "dra_upstream", nil, perf.WithPrepareFn(func(tCtx ktesting.TContext) error {
+		return startCollector(tCtx, "test", func(r *report) { writeReport(tCtx, r) })
+	}))
+}
+
+func writeReport(tCtx ktesting.TContext, r *report) {
+	path := os.Getenv(reportVariable)
+	if path == "" {
+		return
+	}
+	data, err := json.MarshalIndent(r, "", "  ")
+	tCtx.ExpectNoError(err, "encode report")
+	tCtx.ExpectNoError(os.WriteFile(path, append(data, '\n'), 0o644), "write report")
+}
+
+// prepare creates what the pods of a workload need and starts to observe them. The namespace
+// exists already.
+func prepare(tCtx ktesting.TContext, done func(r *report)) error {
+	if !strings.Contains(tCtx.Name(), "/NoClaim/") {
+		if err := prepareClaim(tCtx); err != nil {
+			return err
+		}
+	}
+	return startCollector(tCtx, namespace, done)
+}
+
+func prepareClaim(tCtx ktesting.TContext) error {
+	client := tCtx.Client()
+	_, err := client.ResourceV1().DeviceClasses().Create(tCtx, &resourceapi.DeviceClass{
+		ObjectMeta: metav1.ObjectMeta{Name: className},
+		Spec: resourceapi.DeviceClassSpec{Selectors: []resourceapi.DeviceSelector{{
+			CEL: &resourceapi.CELDeviceSelector{Expression: fmt.Sprintf("device.driver == %q", driverName)},
+		}}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return fmt.Errorf("create DeviceClass: %w", err)
+	}
+	_, err = client.ResourceV1().ResourceSlices().Create(tCtx, &resourceapi.ResourceSlice{
+		ObjectMeta: metav1.ObjectMeta{Name: "bench"},
+		Spec: resourceapi.ResourceSliceSpec{
+			Driver:   driverName,
+			Pool:     resourceapi.ResourcePool{Name: "pool", ResourceSliceCount: 1},
+			AllNodes: ptr.To(true),
+			Devices:  []resourceapi.Device{{Name: "device-0"}},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return fmt.Errorf("create ResourceSlice: %w", err)
+	}
+
+	job, err := client.BatchV1().Jobs(namespace).Get(tCtx, jobName, metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("get Job: %w", err)
+	}
+
+	// As JSON because an unpatched tree has no Go type with this field.
+	spec := fmt.Sprintf(`"devices":{"requests":[{"name":"req","exactly":{"deviceClassName":%q}}]}`, className)
+	if strings.Contains(tCtx.Name(), "/SharedClaimForWorkload/") || strings.Contains(tCtx.Name(), "/Release/") {
+		spec += fmt.Sprintf(`,"reservedFor":{"apiGroup":"batch","resource":"jobs","name":%q,"uid":%q}`, jobName, job.UID)
+	}
+	body := fmt.Sprintf(`{"apiVersion":"resource.k8s.io/v1","kind":"ResourceClaim","metadata":{"name":%q},"spec":{%s}}`, claimName, spec)
+	err = client.ResourceV1().RESTClient().Post().Namespace(namespace).Resource("resourceclaims").
+		Param("fieldValidation", "Strict").SetHeader("Content-Type", "application/json").Body([]byte(body)).Do(tCtx).Error()
+	if err != nil {
+		return fmt.Errorf("create claim: %w", err)
+	}
+	if strings.Contains(tCtx.Name(), "/SharedClaimFull/") {
+		return fillClaim(tCtx)
+	}
+	return nil
+}
+
+// fillClaim reserves the claim for as many pods as possible.
+func fillClaim(tCtx ktesting.TContext) error {
+	client := tCtx.Client()
+	claim, err := client.ResourceV1().ResourceClaims(namespace).Get(tCtx, claimName, metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("get claim: %w", err)
+	}
+	claim.Finalizers = append(claim.Finalizers, resourceapi.Finalizer)
+	if claim, err = client.ResourceV1().ResourceClaims(namespace).Update(tCtx, claim, metav1.UpdateOptions{}); err != nil {
+		return fmt.Errorf("add finalizer: %w", err)
+	}
+	var refs []resourceapi.ResourceClaimConsumerReference
+	for i := range resourceapi.ResourceClaimReservedForMaxSize {
+		// In some other namespace, they would be dropped from the list.
+		pod, err := client.CoreV1().Pods(namespace).Create(tCtx, &v1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("reserved-%d", i)},
+			Spec: v1.PodSpec{
+				NodeName:   fullNode,
+				Containers: []v1.Container{{Name: "pause", Image: "registry.k8s.io/pause:3.10"}},
+			},
+		}, metav1.CreateOptions{})
+		if err != nil {
+			return fmt.Errorf("create pod: %w", err)
+		}
+		refs = append(refs, resourceapi.ResourceClaimConsumerReference{Resource: "pods", Name: pod.Name, UID: types.UID(pod.UID)})
+	}
+	claim.Status = resourceapi.ResourceClaimStatus{
+		ReservedFor: refs,
+		Allocation: &resourceapi.AllocationResult{
+			AllocationTimestamp: ptr.To(metav1.Now()),
+			Devices: resourceapi.DeviceAllocationResult{Results: []resourceapi.DeviceRequestAllocationResult{{
+				Request: "req", Driver: driverName, Pool: "pool", Device: "device-0",
+			}}},
+		},
+	}
+	if _, err := client.ResourceV1().ResourceClaims(namespace).UpdateStatus(tCtx, claim, metav1.UpdateOptions{}); err != nil {
+		return fmt.Errorf("fill claim: %w", err)
+	}
+	return nil
+}
