@@ -1,0 +1,114 @@
+# Copyright The Kubernetes Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+# The targets are names for what hack/carry does; "make help" lists them.
+
+SHELL := bash
+.DEFAULT_GOAL := build
+
+# RELEASE is the Kubernetes release: one of those that hack/ledger.yaml has as
+# carried.
+RELEASE ?= 1.36
+export RELEASE
+# FEATURE is the slug of the feature to which "make save" attributes edits of
+# upstream files.
+FEATURE ?=
+# QUICK=1 makes "make bench" short.
+QUICK ?=
+
+# The Go command brings the tool up to date before each use; that takes no time
+# if it is.
+CARRY := GOWORK=off go build -o _output/bin/carry ./hack/carry && exec _output/bin/carry
+
+##@ Build
+
+.PHONY: build
+build: ## Build the tree and its binaries into _output/$(RELEASE)/bin. The default. DBG=1 keeps symbols.
+	@$(CARRY) build --release $(RELEASE)
+
+.PHONY: tree
+tree: ## Build the Kubernetes tree _output/$(RELEASE)/kubernetes.
+	@$(CARRY) tree --release $(RELEASE)
+
+.PHONY: patches
+patches: ## Write the tree's commits as a series for git am into _output/$(RELEASE)/patches.
+	@$(CARRY) patches --release $(RELEASE)
+
+##@ Run
+
+.PHONY: up
+up: ## Start a cluster on this machine. hack/local-up-cluster.sh has its variables.
+	@hack/local-up-cluster.sh
+
+.PHONY: down
+down: ## Stop the cluster, and leave nothing behind.
+	@$(CARRY) down --release $(RELEASE)
+
+.PHONY: demo
+demo: ## Tell the shared-claim story on a cluster; start one if none runs.
+	@$(CARRY) demo --release $(RELEASE)
+
+##@ Test
+
+.PHONY: test
+test: deps ## Everything that a contributor must pass: verify, unit, integration and cluster tests.
+	@$(CARRY) test --release $(RELEASE)
+
+.PHONY: test-unit
+test-unit: ## Unit tests of all packages that we touch, ours and upstream's.
+	@$(CARRY) test --release $(RELEASE) --unit
+
+.PHONY: test-integration
+test-integration: ## Tests with a real API server and etcd.
+	@$(CARRY) test --release $(RELEASE) --integration
+
+.PHONY: test-e2e
+test-e2e: ## Tests of the binaries in real clusters.
+	@$(CARRY) test --release $(RELEASE) --e2e
+
+.PHONY: verify
+verify: deps ## Check ledger, seams, formatting, generated API delta, orphan files; all releases.
+	@$(CARRY) verify
+
+.PHONY: bench
+bench: ## Benchmarks, patched beside unpatched. QUICK=1 is done in five minutes.
+	@$(CARRY) bench --release $(RELEASE) $(if $(QUICK),--quick)
+
+##@ Develop
+
+.PHONY: save
+save: ## Take edits made inside the tree back into the overlay. FEATURE=<slug> for upstream files without a seam.
+	@$(CARRY) save --release $(RELEASE) $(if $(FEATURE),--feature $(FEATURE))
+
+.PHONY: update
+update: ## Write what is derived: API delta, README's feature table, canonical seams, gofmt.
+	@$(CARRY) verify --update
+
+.PHONY: pin
+pin: ## Pin the version that the ledger has for RELEASE.
+	@$(CARRY) pin --release $(RELEASE)
+
+.PHONY: deps
+deps: # What verify needs from the distribution.
+	@hack/install-deps.sh
+
+.PHONY: clean
+clean: down ## Remove everything that was built.
+	rm -rf _output
+
+.PHONY: help
+help: ## Show this list.
+	@awk 'BEGIN { FS = ":.*## "; print "make <target> [RELEASE=$(RELEASE)]" } \
+		/^##@/ { printf "\n%s\n", substr($$0, 5) } \
+		/^[a-z0-9-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))

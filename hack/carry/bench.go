@@ -1,0 +1,166 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"kubernetes-dra/hack/pkg/bench"
+	"kubernetes-dra/hack/pkg/git"
+	"kubernetes-dra/hack/pkg/tools"
+)
+
+func init() {
+	register(command{
+		name:  "bench",
+		args:  "[--release 1.36] [--quick] [--only text]",
+		short: "measure pods that share a claim, patched beside unpatched",
+		run:   runBench,
+	})
+}
+
+func runBench(ctx context.Context, args []string) error {
+	flags := newFlags("bench")
+	release := flags.String("release", "", "release to measure (default: the newest)")
+	quick := flags.Bool("quick", false, "only what fits into five minutes")
+	only := flags.String("only", "", "run only workloads whose name has this text")
+	dir := flags.String("tree", "", "Kubernetes tree to measure as it is, with its base tagged \"base\" (default: the one that gets built for the release)")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	t, err := openTree(*release)
+	if err != nil {
+		return err
+	}
+	tree, base := *dir, "base"
+	if tree == "" {
+		state, err := t.Build(ctx)
+		if err != nil {
+			return err
+		}
+		tree, base = t.Dir(), state.Base
+	}
+	if tree, err = filepath.Abs(tree); err != nil {
+		return err
+	}
+	if err := tools.Build(ctx, t.Repo, []string{"etcd"}, t.Log); err != nil {
+		return err
+	}
+
+	output := filepath.Join(t.Output, "bench")
+	b := &bench.Bench{
+		Patched:   bench.Tree{Dir: tree, Binary: filepath.Join(output, "patched.test")},
+		Unpatched: bench.Tree{Dir: filepath.Join(output, "unpatched"), Binary: filepath.Join(output, "unpatched.test")},
+		Gate:      "DRAReservedForWorkloads",
+		Path:      tools.Dir(t.Repo),
+		LogDir:    filepath.Join(t.Output, "logs", "bench"),
+		Log:       t.Log,
+	}
+	if err := os.RemoveAll(b.LogDir); err != nil {
+		return err
+	}
+	t.Log("unpatched tree")
+	if err := unpatchedTree(ctx, tree, base, b.Unpatched.Dir); err != nil {
+		return err
+	}
+	for name, tree := range map[string]bench.Tree{"patched": b.Patched, "unpatched": b.Unpatched} {
+		t.Log("compile the benchmark, %s", name)
+		if err := tree.Compile(ctx); err != nil {
+			return err
+		}
+	}
+
+	plan := bench.FullPlan()
+	if *quick {
+		plan = bench.QuickPlan()
+	}
+	plan = slices.DeleteFunc(plan, func(r bench.Run) bool { return !strings.Contains(r.String(), *only) })
+	results, err := b.Run(ctx, plan)
+	if err != nil {
+		return err
+	}
+
+	summary := fmt.Sprintf("%s, %s beside %s, on %s\n\n%s", "scheduler_perf", t.Ledger.Stamp(t.Release), t.Release.Version, bench.Machine(), bench.Table(results))
+	if goals := bench.Goals(results); goals != "" {
+		summary += "\n" + goals
+	}
+	data, err := json.MarshalIndent(map[string]any{"machine": bench.Machine(), "version": t.Ledger.Stamp(t.Release), "results": results}, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(output, "results.json"), append(data, '\n'), 0o644); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(output, "table.md"), []byte(summary), 0o644); err != nil {
+		return err
+	}
+	fmt.Printf("\n%s\nalso in %s\n", summary, filepath.Join(output, "table.md"))
+	failed := 0
+	for _, r := range results {
+		if r.Error != "" {
+			failed++
+		}
+	}
+	if failed > 0 {
+		return fmt.Errorf("%d of %d workloads failed, see %s", failed, len(results), b.LogDir)
+	}
+	return nil
+}
+
+// unpatchedTree checks out the base of a tree, with nothing of ours in it but the
+// benchmark itself.
+func unpatchedTree(ctx context.Context, tree, base, dir string) error {
+	commit, err := git.Dir(tree).Run(ctx, "rev-parse", base+"^{commit}")
+	if err != nil {
+		return err
+	}
+	commit = strings.TrimSpace(commit)
+	have, err := git.Dir(dir).Run(ctx, "rev-parse", "HEAD")
+	if err != nil || strings.TrimSpace(have) != commit {
+		if err := os.RemoveAll(dir); err != nil {
+			return err
+		}
+		if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+			return err
+		}
+		if _, err := git.Dir(tree).Run(ctx, "clone", "--quiet", "--shared", "--no-checkout", tree, dir); err != nil {
+			return err
+		}
+	}
+	if _, err := git.Dir(dir).Run(ctx, "checkout", "--quiet", "--force", "--detach", commit); err != nil {
+		return err
+	}
+	// The tree may lack modules which the Go module proxy does not have.
+	work, err := os.ReadFile(filepath.Join(tree, "go.work"))
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(dir, "go.work"), work, 0o644); err != nil {
+		return err
+	}
+	target := filepath.Join(dir, filepath.FromSlash(bench.Package))
+	if err := os.RemoveAll(target); err != nil {
+		return err
+	}
+	return os.CopyFS(target, os.DirFS(filepath.Join(tree, filepath.FromSlash(bench.Package))))
+}

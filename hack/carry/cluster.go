@@ -1,0 +1,219 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"kubernetes-dra/hack/pkg/cluster"
+	"kubernetes-dra/hack/pkg/ledger"
+)
+
+func init() {
+	register(command{
+		name:  "up",
+		args:  "[--release 1.36] [flags]",
+		short: "start a cluster on this machine with the features on",
+		run:   runUp,
+	})
+	register(command{
+		name:  "down",
+		args:  "[--release 1.36]",
+		short: "stop that cluster, and remove all of it but the logs",
+		run:   runDown,
+	})
+}
+
+// clusterFlags are what a cluster is started with.
+type clusterFlags struct {
+	release, bin, dir string
+	gates             string
+	noBuild           bool
+	options           cluster.Options
+}
+
+// addClusterFlags registers the flags with the values of a cluster for
+// somebody who works with it.
+func addClusterFlags(flags *flag.FlagSet) *clusterFlags {
+	f := &clusterFlags{}
+	flags.StringVar(&f.release, "release", "", "release of Kubernetes (default: the newest)")
+	flags.StringVar(&f.bin, "bin", "", "folder with the programs of Kubernetes (default: _output/<release>/bin)")
+	flags.BoolVar(&f.noBuild, "no-build", false, "take the programs as they are")
+	flags.StringVar(&f.dir, "dir", "", "folder of the cluster (default: _output/<release>/cluster)")
+	flags.StringVar(&f.gates, "feature-gates", "", "gates besides those of the carried features, or others for them: A=true,B=false")
+	flags.IntVar(&f.options.LogLevel, "log-level", 2, "verbosity of the components of Kubernetes")
+	flags.IntVar(&f.options.APIPort, "api-port", 6443, "port of the API server; 0 for any")
+	flags.IntVar(&f.options.EtcdPort, "etcd-port", 2379, "port of etcd; 0 for any")
+	flags.IntVar(&f.options.SimulatedNodes, "nodes", 100, "number of simulated nodes")
+	flags.BoolVar(&f.options.NoRealNode, "no-real-node", false, "only simulated nodes")
+	flags.StringVar(&f.options.RuntimeConfig, "runtime-config", "", "the API server's --runtime-config")
+	flags.StringVar(&f.options.PodSubnet, "pod-subnet", "10.200", "first two numbers of the addresses of pods, Services and the real node")
+	return f
+}
+
+// cluster returns the cluster that the flags describe.
+func (f *clusterFlags) cluster() (*cluster.Cluster, error) {
+	repo, err := repository()
+	if err != nil {
+		return nil, err
+	}
+	l, err := ledger.Load(repo)
+	if err != nil {
+		return nil, err
+	}
+	if f.release == "" {
+		r, err := l.Default()
+		if err != nil {
+			return nil, err
+		}
+		f.release = r.Name
+	} else if _, err := l.Release(f.release); err != nil {
+		return nil, err
+	}
+	if f.bin != "" {
+		f.noBuild = true
+	}
+	output := filepath.Join(repo, "_output", f.release)
+	for value, standard := range map[*string]string{&f.bin: "bin", &f.dir: "cluster"} {
+		if *value == "" {
+			*value = filepath.Join(output, standard)
+		}
+		if *value, err = filepath.Abs(*value); err != nil {
+			return nil, err
+		}
+	}
+	gates, err := carriedGates(l, f.release)
+	if err != nil {
+		return nil, err
+	}
+	for item := range strings.SplitSeq(f.gates, ",") {
+		if item = strings.TrimSpace(item); item == "" {
+			continue
+		}
+		gate, value, _ := strings.Cut(item, "=")
+		on, err := strconv.ParseBool(value)
+		if err != nil {
+			return nil, fmt.Errorf("feature gate %q: want name=true or name=false", item)
+		}
+		gates[gate] = on
+	}
+	f.options.Repo, f.options.Release, f.options.Bin, f.options.Dir, f.options.Gates = repo, f.release, f.bin, f.dir, gates
+	return cluster.New(f.options, progress())
+}
+
+// carriedGates are those of the features that the release has from here.
+func carriedGates(l *ledger.Ledger, release string) (map[string]bool, error) {
+	gates := map[string]bool{}
+	for _, feature := range l.FeaturesOf(release) {
+		for _, gate := range feature.Gates {
+			gates[gate] = true
+		}
+	}
+	return gates, nil
+}
+
+// up starts the cluster if it does not run, with programs that are up to date.
+func (f *clusterFlags) up(ctx context.Context) (c *cluster.Cluster, started bool, err error) {
+	if c, err = f.cluster(); err != nil {
+		return nil, false, err
+	}
+	if running, _ := c.Running(); !running && !f.noBuild {
+		if err := subcommand(ctx, "build", "--release", f.release); err != nil {
+			return nil, false, err
+		}
+	}
+	started, err = c.Up(ctx)
+	return c, started, err
+}
+
+func runUp(ctx context.Context, args []string) error {
+	flags := newFlags("up")
+	f := addClusterFlags(flags)
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	c, started, err := f.up(ctx)
+	if err != nil {
+		return err
+	}
+	describeCluster(c, started)
+	return nil
+}
+
+// describeCluster says how to reach it.
+func describeCluster(c *cluster.Cluster, started bool) {
+	if started {
+		fmt.Printf("\nKubernetes %s is up", c.KubernetesVersion())
+	} else {
+		fmt.Printf("Kubernetes %s runs already", c.KubernetesVersion())
+	}
+	fmt.Printf(": %d simulated nodes", c.Options.SimulatedNodes)
+	if real, reason := c.HasRealNode(); real {
+		fmt.Printf(", and a real one (%s).\nOn that one the image %s is there, no other can be pulled.\n"+
+			"Pods for the simulated ones must tolerate the taint %s.\n", cluster.RealNode, cluster.ShellImage, cluster.SimulatedAnnotation)
+	} else {
+		fmt.Printf(".\nThere is no real node: %s.\n", reason)
+	}
+	fmt.Printf(`
+  export KUBECONFIG=%s
+  export PATH=%s:$PATH
+  kubectl get nodes
+
+Logs are in %s; "make demo" shows what it can do, "make down" takes it down.
+`, c.Kubeconfig(), filepath.Dir(c.Kubectl()), filepath.Join(c.Options.Dir, "logs"))
+}
+
+func runDown(ctx context.Context, args []string) error {
+	flags := newFlags("down")
+	f := addClusterFlags(flags)
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	c, err := f.cluster()
+	if err != nil {
+		return err
+	}
+	return c.Down(ctx)
+}
+
+// downTestClusters takes down what tests left.
+func downTestClusters(ctx context.Context, r *testRun) {
+	states, err := filepath.Glob(filepath.Join(r.output, "cluster-test*", "cluster.json"))
+	if err != nil || len(states) == 0 {
+		return
+	}
+	r.Do("take down clusters of tests", func() error {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+		defer cancel()
+		var errs []error
+		for _, state := range states {
+			c, err := cluster.Open(filepath.Dir(state), progress())
+			if err == nil {
+				err = c.Down(ctx)
+			}
+			errs = append(errs, err)
+		}
+		return errors.Join(errs...)
+	})
+}

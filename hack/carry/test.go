@@ -1,0 +1,289 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"kubernetes-dra/hack/pkg/testplan"
+	"kubernetes-dra/hack/pkg/testrun"
+	"kubernetes-dra/hack/pkg/tools"
+)
+
+func init() {
+	register(command{
+		name:  "test",
+		args:  "[--release 1.36] [--verify] [--hack] [--unit] [--integration] [--cluster] [--only text] [--tree dir]",
+		short: "run tests: all of them, or only some parts",
+		run:   runTest,
+	})
+}
+
+// testRun is one invocation of "carry test".
+type testRun struct {
+	*testrun.Runner
+	repo, release string
+	// tree is only set for the parts which need it.
+	tree, output string
+	plan         *testplan.Plan
+	only         string
+}
+
+func runTest(ctx context.Context, args []string) error {
+	flags := newFlags("test")
+	release := flags.String("release", "", "release to test (default: the newest)")
+	tree := flags.String("tree", "", "Kubernetes tree to test as it is (default: the one that gets built for the release)")
+	only := flags.String("only", "", "test only packages whose import path has this text")
+	parts := []struct {
+		name, help string
+		run        func(ctx context.Context, r *testRun) error
+		wanted     *bool
+	}{
+		{name: "verify", help: "check the repository, for all releases", run: verifyPart},
+		{name: "hack", help: "tests of the programs in this repository", run: hackPart},
+		{name: "unit", help: "unit tests of all packages that we touch, ours and upstream's", run: unitPart},
+		{name: "integration", help: "tests with a real API server and etcd", run: integrationPart},
+		{name: "cluster", help: "tests of the binaries in real clusters", run: clusterPart},
+	}
+	all := true
+	for i := range parts {
+		parts[i].wanted = flags.Bool(parts[i].name, false, parts[i].help)
+	}
+	flags.BoolVar(parts[4].wanted, "e2e", false, "the same as --cluster")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if flags.NArg() > 0 {
+		return fmt.Errorf("unexpected argument %q", flags.Arg(0))
+	}
+	for _, part := range parts {
+		all = all && !*part.wanted
+	}
+
+	t, err := openTree(*release)
+	if err != nil {
+		return err
+	}
+	r := &testRun{
+		Runner:  &testrun.Runner{Out: os.Stdout, LogDir: filepath.Join(t.Output, "logs")},
+		repo:    t.Repo,
+		release: t.Release.Name,
+		output:  t.Output,
+		only:    *only,
+	}
+	for _, part := range parts {
+		if !all && !*part.wanted {
+			continue
+		}
+		if (part.name == "unit" || part.name == "integration") && r.plan == nil {
+			if r.tree = *tree; r.tree == "" {
+				if _, err := t.Build(ctx); err != nil {
+					return err
+				}
+				r.tree = t.Dir()
+			}
+			if r.tree, err = filepath.Abs(r.tree); err != nil {
+				return err
+			}
+			files, err := testplan.Files(t.Repo, t.Ledger, t.Release.Name)
+			if err != nil {
+				return err
+			}
+			if r.plan, err = testplan.New(ctx, r.tree, files, testplan.Gates(t.Ledger, t.Release.Name)); err != nil {
+				return err
+			}
+			for _, pattern := range r.plan.Absent {
+				fmt.Printf("release %s has no %s\n", r.release, pattern)
+			}
+		}
+		if err := part.run(ctx, r); err != nil {
+			return err
+		}
+	}
+	if r.Summary() != nil {
+		// It was printed already, and must remain the last line.
+		return exitError(1)
+	}
+	return nil
+}
+
+// subcommand runs another command of this program.
+func subcommand(ctx context.Context, name string, args ...string) error {
+	for _, c := range commands {
+		if c.name == name {
+			return c.run(ctx, args)
+		}
+	}
+	return fmt.Errorf("there is no command %q", name)
+}
+
+func verifyPart(ctx context.Context, r *testRun) error {
+	r.Do("verify", func() error { return subcommand(ctx, "verify") })
+	return context.Cause(ctx)
+}
+
+// hackPart tests the root module, except for what needs a cluster. All tests are
+// ours: none of them gets a second chance.
+func hackPart(ctx context.Context, r *testRun) error {
+	targets, err := rootTargets(ctx, r.repo, func(dir string) bool { return !strings.HasPrefix(dir, "test/cluster") })
+	if err != nil {
+		return err
+	}
+	return r.Run(ctx, testrun.Step{Name: "hack", Dir: r.repo, Packages: targets, Flags: []string{"-timeout=15m"}})
+}
+
+// rootTargets lists packages of the root module. Everything in them is ours.
+func rootTargets(ctx context.Context, repo string, wanted func(dir string) bool) ([]testrun.Package, error) {
+	targets, err := testplan.Root(ctx, repo)
+	if err != nil {
+		return nil, err
+	}
+	var packages []testrun.Package
+	for _, t := range targets {
+		dir, err := filepath.Rel(repo, t.Dir)
+		if err != nil {
+			return nil, err
+		}
+		if wanted(filepath.ToSlash(dir)) {
+			packages = append(packages, t.Package)
+		}
+	}
+	return packages, nil
+}
+
+// wanted applies --only.
+func (r *testRun) wanted(condition func(testplan.Target) bool) func(testplan.Target) bool {
+	return func(t testplan.Target) bool { return strings.Contains(t.Path, r.only) && condition(t) }
+}
+
+// unitPart runs the unit tests as they are, that is with the feature gates off
+// except where a test says otherwise. Then upstream's tests run again with the gates
+// on. They do so without the race detector: what runs concurrently because of a
+// feature is covered by our own tests, which turn it on themselves.
+func unitPart(ctx context.Context, r *testRun) error {
+	if checker := filepath.Join("test", "compatibility_lifecycle", "main.go"); r.only == "" {
+		if _, err := os.Stat(filepath.Join(r.tree, checker)); err == nil {
+			r.Do("feature gate lists", func() error {
+				cmd := exec.CommandContext(ctx, "go", "run", checker, "feature-gates", "verify")
+				cmd.Dir = r.tree
+				if out, err := cmd.CombinedOutput(); err != nil {
+					return fmt.Errorf("%w\n%s", err, out)
+				}
+				return nil
+			})
+		}
+	}
+	gatesOn, overlay, err := r.plan.GatesOn(filepath.Join(r.output, "test", "gates-on"))
+	if err != nil {
+		return err
+	}
+	if len(r.plan.Gates) == 0 {
+		gatesOn = nil
+	}
+	race := func(t testplan.Target) bool { return t.Race }
+	noRace := func(t testplan.Target) bool { return !t.Race }
+	// The same order of flags everywhere, for the test cache.
+	timeout := "-timeout=20m"
+	for _, step := range []testrun.Step{
+		{Name: "unit", Packages: testplan.Packages(r.plan.Unit, r.wanted(noRace)), Flags: []string{timeout}},
+		{Name: "unit, race detector", Packages: testplan.Packages(r.plan.Unit, r.wanted(race)), Flags: []string{timeout, "-race"}},
+		{Name: "unit, gates on", Packages: testplan.Packages(gatesOn, r.wanted(func(testplan.Target) bool { return true })), Flags: []string{timeout, overlay}},
+	} {
+		if len(step.Packages) == 0 {
+			continue
+		}
+		step.Dir = r.tree
+		if err := r.Run(ctx, step); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// integrationPart runs all integration tests, upstream's once more with the gates
+// on.
+func integrationPart(ctx context.Context, r *testRun) error {
+	if err := tools.Build(ctx, r.repo, []string{"etcd"}, progress()); err != nil {
+		return fmt.Errorf("build etcd: %w", err)
+	}
+	r.plan.Integration = slices.DeleteFunc(r.plan.Integration, func(t testplan.Target) bool { return !strings.Contains(t.Path, r.only) })
+	targets, err := r.plan.Compile(ctx, filepath.Join(r.output, "test"),
+		func(t testplan.Target) { fmt.Printf("  build %s\n", t.Path) },
+		func(t testplan.Target, err error) { r.Fail(t.Path+" (integration): does not build", err) })
+	if err != nil {
+		return err
+	}
+	// Tests put the data of etcd there, and its socket, whose path must be short.
+	temp, err := os.MkdirTemp("", "carry-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(temp) }()
+
+	env := []string{"PATH=" + tools.Dir(r.repo) + string(filepath.ListSeparator) + os.Getenv("PATH"), "TMPDIR=" + temp}
+	flags := []string{"timeout=40m"}
+	upstream := func(t testplan.Target) bool { return !t.OnlyOurs() }
+	for _, step := range []testrun.Step{
+		{Name: "integration", Packages: testplan.Packages(targets, func(testplan.Target) bool { return true })},
+		{Name: "integration, gates on", Packages: testplan.Packages(targets, upstream), Env: []string{testplan.GatesVariable + "=true"}},
+	} {
+		if len(step.Packages) == 0 {
+			continue
+		}
+		step.Env = append(step.Env, env...)
+		step.Flags = flags
+		// They mostly wait.
+		step.Parallel = 3
+		if err := r.Run(ctx, step); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// clusterPart tests the binaries of the release.
+func clusterPart(ctx context.Context, r *testRun) error {
+	built := true
+	r.Do("build", func() error {
+		err := subcommand(ctx, "build", "--release", r.release)
+		built = err == nil
+		return err
+	})
+	if err := context.Cause(ctx); err != nil || !built {
+		return err
+	}
+	targets, err := rootTargets(ctx, r.repo, func(dir string) bool { return strings.HasPrefix(dir, "test/cluster") })
+	if err != nil {
+		return err
+	}
+	// A test that is killed cannot do it.
+	defer downTestClusters(ctx, r)
+	return r.Run(ctx, testrun.Step{
+		Name:     "cluster",
+		Dir:      r.repo,
+		Env:      []string{"RELEASE=" + r.release},
+		Packages: targets,
+		// What they test are other programs, so a result from the cache means nothing.
+		Flags: []string{"-timeout=40m", "-count=1", "-p=1"},
+	})
+}

@@ -1,0 +1,96 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"kubernetes-dra/hack/pkg/codegen"
+	"kubernetes-dra/hack/pkg/ledger"
+	"kubernetes-dra/hack/pkg/tree"
+	"kubernetes-dra/hack/pkg/verify"
+)
+
+func init() {
+	register(command{
+		name:  "verify",
+		args:  "[--update]",
+		short: "check ledger, seams, format, generated API delta, orphan files, for all releases",
+		run:   runVerify,
+	})
+}
+
+func runVerify(ctx context.Context, args []string) error {
+	flags := newFlags("verify")
+	update := flags.Bool("update", false, "write what is derived (API delta, feature table, canonical seams, gofmt) instead of complaining")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	repo, err := repository()
+	if err != nil {
+		return err
+	}
+	l, err := ledger.Load(repo)
+	if err != nil {
+		return err
+	}
+	log := progress()
+	v := &verify.Verifier{
+		Repo:   repo,
+		Ledger: l,
+		Update: *update,
+		Tree: func(release string) (*tree.Tree, error) {
+			t, err := openTree(release)
+			if err == nil {
+				t.Log = log
+			}
+			return t, err
+		},
+		CheckGenerators: checkGenerators,
+		Log:             log,
+	}
+	return v.Run(ctx)
+}
+
+// checkGenerators runs the generators on the untouched base. It takes as long
+// as building the tree, so what came out well is remembered until the
+// generators or the base change.
+func checkGenerators(ctx context.Context, t *tree.Tree, s *tree.State) error {
+	key, err := t.GeneratorsKey(s)
+	if err != nil {
+		return err
+	}
+	name := filepath.Join(t.Output, "codegen", ".base-ok")
+	want := fmt.Sprintf("%x\n", sha256.Sum256([]byte(key)))
+	if got, err := os.ReadFile(name); err == nil && string(got) == want {
+		t.Log("generators change nothing in %s (checked before)", t.Release.Version)
+		return nil
+	}
+	t.Log("running the generators on the untouched %s", t.Release.Version)
+	if err := codegen.CheckBase(ctx, t.Dir(), s.Base, t.Release.Name, codegenOptions(t)); err != nil {
+		return err
+	}
+	t.Log("generators change nothing in %s", t.Release.Version)
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(name, []byte(want), 0o644)
+}

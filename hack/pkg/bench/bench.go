@@ -1,0 +1,331 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package bench measures pods that share a claim, patched beside unpatched, with
+// upstream's scheduler_perf and the workloads in the overlay.
+package bench
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Package is the directory with the workloads in a tree.
+const Package = "test/integration/scheduler_perf/dra/reservedfor"
+
+// Names of the workloads' cases.
+const (
+	NoClaim                = "NoClaim"
+	SharedClaim            = "SharedClaim"
+	SharedClaimForWorkload = "SharedClaimForWorkload"
+	SharedClaimFull        = "SharedClaimFull"
+	Release                = "Release"
+	// ClaimTemplate is upstream's.
+	ClaimTemplate = "SchedulingWithResourceClaimTemplate"
+)
+
+// Run is one workload in one tree.
+type Run struct {
+	Case string `json:"case"`
+	// Pods and Nodes select the workload.
+	Pods  int `json:"pods"`
+	Nodes int `json:"nodes"`
+	// Patched is true for the tree with our features.
+	Patched bool `json:"patched"`
+	// Gate is true if the feature gate is on although the workload does not ask for it.
+	Gate bool `json:"gate,omitempty"`
+	// Repeat is how often to run. The median counts.
+	Repeat int `json:"-"`
+	// Timeout for each of them.
+	Timeout time.Duration `json:"-"`
+}
+
+func (r Run) workload() string { return fmt.Sprintf("%dpods_%dnodes", r.Pods, r.Nodes) }
+
+func (r Run) String() string {
+	tree := "unpatched"
+	if r.Patched {
+		tree = "patched"
+	}
+	if r.Gate {
+		tree += ", gate on"
+	}
+	return fmt.Sprintf("%s/%s (%s)", r.Case, r.workload(), tree)
+}
+
+// Report is what one run measured. The fields are described in the test
+// package which writes it.
+type Report struct {
+	Name                 string   `json:"name"`
+	Pods                 int      `json:"pods"`
+	Scheduled            int      `json:"scheduled"`
+	WallSeconds          float64  `json:"wallSeconds"`
+	PodsPerSecond        float64  `json:"podsPerSecond"`
+	P50Seconds           float64  `json:"p50Seconds"`
+	P99Seconds           float64  `json:"p99Seconds"`
+	CPUSeconds           float64  `json:"cpuSeconds"`
+	CallsPerPod          float64  `json:"callsPerPod"`
+	ClaimWrites          int      `json:"claimWrites"`
+	ClaimWritesAttempted int      `json:"claimWritesAttempted"`
+	ClaimConflicts       int      `json:"claimConflicts"`
+	ClaimBytes           int      `json:"claimBytes"`
+	MaxMemoryMiB         int      `json:"maxMemoryMiB"`
+	RestCores            *float64 `json:"restCores,omitempty"`
+	FreeAfterSeconds     *float64 `json:"freeAfterSeconds,omitempty"`
+}
+
+// Result is a run with its reports.
+type Result struct {
+	Run
+	Reports []Report `json:"reports"`
+	// Error says why there are fewer reports than there should be.
+	Error string `json:"error,omitempty"`
+}
+
+// Median returns the report with the median throughput, nil if there is none.
+func (r *Result) Median() *Report {
+	if r == nil || len(r.Reports) == 0 {
+		return nil
+	}
+	sorted := slices.Clone(r.Reports)
+	slices.SortFunc(sorted, func(a, b Report) int { return cmp.Compare(a.PodsPerSecond, b.PodsPerSecond) })
+	return &sorted[(len(sorted)-1)/2]
+}
+
+// QuickPlan is what fits into five minutes.
+func QuickPlan() []Run {
+	const timeout = 3 * time.Minute
+	var runs []Run
+	add := func(c string, pods int, patched bool) {
+		runs = append(runs, Run{Case: c, Pods: pods, Nodes: 100, Patched: patched, Repeat: 1, Timeout: timeout})
+	}
+	add(NoClaim, 64, false)
+	add(SharedClaim, 64, false)
+	add(NoClaim, 64, true)
+	add(SharedClaim, 64, true)
+	add(NoClaim, 240, true)
+	add(SharedClaim, 240, true)
+	add(SharedClaimForWorkload, 240, true)
+	add(NoClaim, 1000, true)
+	add(SharedClaimForWorkload, 1000, true)
+	add(Release, 1000, true)
+	add(ClaimTemplate, 2000, false)
+	add(ClaimTemplate, 2000, true)
+	return runs
+}
+
+// FullPlan is everything.
+func FullPlan() []Run {
+	const timeout = 20 * time.Minute
+	var runs []Run
+	add := func(c string, pods, nodes int, patched, gate bool) {
+		repeat := 3
+		if pods > 2000 {
+			// Long enough for one.
+			repeat = 1
+		}
+		runs = append(runs, Run{Case: c, Pods: pods, Nodes: nodes, Patched: patched, Gate: gate, Repeat: repeat, Timeout: timeout})
+	}
+	for _, patched := range []bool{false, true} {
+		for _, pods := range []int{64, 240} {
+			add(NoClaim, pods, 100, patched, false)
+			add(SharedClaim, pods, 100, patched, false)
+		}
+	}
+	for _, size := range []struct{ pods, nodes int }{{240, 100}, {1000, 100}, {5000, 100}, {10000, 100}, {1000, 500}, {10000, 500}} {
+		if size.pods > 240 {
+			add(NoClaim, size.pods, size.nodes, true, false)
+		}
+		add(SharedClaimForWorkload, size.pods, size.nodes, true, false)
+	}
+	add(Release, 1000, 100, true, false)
+	add(ClaimTemplate, 2000, 100, false, false)
+	add(ClaimTemplate, 2000, 100, true, false)
+	add(ClaimTemplate, 2000, 100, true, true)
+	add(SharedClaimFull, 100, 100, false, false)
+	add(SharedClaimFull, 100, 100, true, false)
+	return runs
+}
+
+// Tree is a Kubernetes tree with the compiled benchmark.
+type Tree struct {
+	Dir    string
+	Binary string
+}
+
+// Compile builds the benchmark of a tree.
+func (t Tree) Compile(ctx context.Context) error {
+	cmd := exec.CommandContext(ctx, "go", "test", "-c", "-o", t.Binary, "./"+Package)
+	cmd.Dir = t.Dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		return fmt.Errorf("build the benchmark in %s: %w\n%s", t.Dir, err, out)
+	}
+	return nil
+}
+
+// Bench runs benchmarks.
+type Bench struct {
+	Patched, Unpatched Tree
+	// Gate is the name of the feature gate.
+	Gate string
+	// Path is the directory with etcd.
+	Path string
+	// LogDir gets the output of each run.
+	LogDir string
+	// Log tells the user what is going on.
+	Log func(format string, args ...any)
+}
+
+// Run goes through a plan. A run that fails is part of the result, the error is only
+// for not being able to continue.
+func (b *Bench) Run(ctx context.Context, plan []Run) ([]*Result, error) {
+	if err := os.MkdirAll(b.LogDir, 0o755); err != nil {
+		return nil, err
+	}
+	total, n := 0, 0
+	var results []*Result
+	for _, run := range plan {
+		total += run.Repeat
+		results = append(results, &Result{Run: run})
+	}
+	// One of each instead of repeating each immediately: what else the machine does
+	// then does not hit only one of those which get compared.
+	for round := 0; n < total; round++ {
+		for _, result := range results {
+			if result.Repeat <= round {
+				continue
+			}
+			n++
+			start := time.Now()
+			report, err := b.one(ctx, result.Run, fmt.Sprintf("%02d", n))
+			if ctx.Err() != nil {
+				return nil, context.Cause(ctx)
+			}
+			if err != nil {
+				result.Error = err.Error()
+				b.Log("%d/%d %s: %s", n, total, result.Run, firstLine(result.Error))
+				continue
+			}
+			result.Reports = append(result.Reports, *report)
+			b.Log("%d/%d %s: %d of %d pods, %.1f pods/s, took %s", n, total, result.Run, report.Scheduled, report.Pods, report.PodsPerSecond, time.Since(start).Round(100*time.Millisecond))
+		}
+	}
+	return results, nil
+}
+
+func firstLine(text string) string {
+	line, _, _ := strings.Cut(text, "\n")
+	return line
+}
+
+func (b *Bench) one(ctx context.Context, run Run, number string) (*Report, error) {
+	tree := b.Unpatched
+	if run.Patched {
+		tree = b.Patched
+	}
+	// For etcd, whose socket must have a short path.
+	temp, err := os.MkdirTemp("", "carry-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = os.RemoveAll(temp) }()
+	reportFile := filepath.Join(temp, "report.json")
+
+	function := "BenchmarkPerfScheduling"
+	if run.Case == ClaimTemplate {
+		function += "Upstream"
+	}
+	cmd := exec.CommandContext(ctx, tree.Binary,
+		"-test.run=^$",
+		fmt.Sprintf("-test.bench=^%s$/^%s$/^%s$", function, run.Case, run.workload()),
+		"-test.benchtime=1x",
+		"-test.timeout="+run.Timeout.String(),
+		"-perf-scheduling-label-filter=",
+		"-data-items-dir="+temp,
+	)
+	cmd.Dir = filepath.Join(tree.Dir, Package)
+	cmd.Env = append(os.Environ(),
+		"PATH="+b.Path+string(filepath.ListSeparator)+os.Getenv("PATH"),
+		"TMPDIR="+temp,
+		"KUBE_CACHE_MUTATION_DETECTOR=false",
+		"RESERVEDFOR_BENCH_REPORT="+reportFile,
+	)
+	if run.Gate {
+		cmd.Env = append(cmd.Env, "RESERVEDFOR_BENCH_GATES="+b.Gate+"=true")
+	}
+	log, err := os.Create(filepath.Join(b.LogDir, strings.NewReplacer("/", "-", " ", "-", "(", "", ")", "", ",", "").Replace(number+"-"+run.String())+".log"))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = log.Close() }()
+	var end tailBuffer
+	cmd.Stdout = io.MultiWriter(log, &end)
+	cmd.Stderr = cmd.Stdout
+
+	// etcd must not survive.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = 10 * time.Second
+	err = cmd.Run()
+	if cmd.Process != nil {
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w, see %s\n%s", err, log.Name(), end.String())
+	}
+	data, err := os.ReadFile(reportFile)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("there is no such workload, see %s", log.Name())
+	}
+	if err != nil {
+		return nil, err
+	}
+	var report Report
+	if err := json.Unmarshal(data, &report); err != nil {
+		return nil, fmt.Errorf("report: %w", err)
+	}
+	if report.Pods == 0 {
+		return nil, fmt.Errorf("no pods were seen, see %s", log.Name())
+	}
+	return &report, nil
+}
+
+// tailBuffer keeps the end of what is written to it.
+type tailBuffer struct{ bytes.Buffer }
+
+func (t *tailBuffer) Write(p []byte) (int, error) {
+	const limit = 4096
+	n, err := t.Buffer.Write(p)
+	if extra := t.Len() - limit; extra > 0 {
+		t.Next(extra)
+	}
+	return n, err
+}

@@ -1,0 +1,210 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package bench
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// fakeBinary is a shell script in place of a compiled benchmark.
+func fakeBinary(t *testing.T, script string) Tree {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(dir, Package), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	binary := filepath.Join(dir, "bench.test")
+	if err := os.WriteFile(binary, []byte("#!/bin/sh\nset -e\n"+script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return Tree{Dir: dir, Binary: binary}
+}
+
+func newBench(t *testing.T, patched, unpatched string) *Bench {
+	t.Helper()
+	return &Bench{
+		Patched:   fakeBinary(t, patched),
+		Unpatched: fakeBinary(t, unpatched),
+		Gate:      "SomeGate",
+		Path:      t.TempDir(),
+		LogDir:    filepath.Join(t.TempDir(), "logs"),
+		Log:       t.Logf,
+	}
+}
+
+// TestRun checks what the benchmarks get told and what is made of their output.
+func TestRun(t *testing.T) {
+	const script = `
+echo "$PWD $*" >> ../../../../../calls
+echo "gates=$RESERVEDFOR_BENCH_GATES" >> ../../../../../calls
+case "$*" in
+*/^NoClaim$/*) speed=100 ;;
+*/^SharedClaimForWorkload$/*) speed=95 ;;
+*/^SharedClaim$/*) speed=SPEED ;;
+*/^SharedClaimFull$/*) echo boom; exit 1 ;;
+*/^Release$/*) exit 0 ;;
+*) speed=50 ;;
+esac
+echo "{\"pods\":240,\"scheduled\":240,\"podsPerSecond\":$speed,\"claimWrites\":2,\"claimBytes\":1300}" > $RESERVEDFOR_BENCH_REPORT
+`
+	b := newBench(t, strings.ReplaceAll(script, "SPEED", "40"), strings.ReplaceAll(script, "SPEED", "1"))
+	run := func(c string, pods int, patched bool) Run {
+		return Run{Case: c, Pods: pods, Nodes: 100, Patched: patched, Repeat: 1, Timeout: time.Minute}
+	}
+	plan := []Run{
+		run(NoClaim, 240, false), run(SharedClaim, 240, false),
+		run(NoClaim, 240, true), run(SharedClaim, 240, true), run(SharedClaimForWorkload, 240, true),
+		run(SharedClaimFull, 100, true), run(Release, 1000, true),
+		run(ClaimTemplate, 2000, false), run(ClaimTemplate, 2000, true),
+	}
+	plan[4].Repeat = 3
+	gate := run(ClaimTemplate, 2000, true)
+	gate.Gate = true
+	plan = append(plan, gate)
+	results, err := b.Run(context.Background(), plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(results[4].Reports); n != 3 {
+		t.Errorf("expected three reports, got %d", n)
+	}
+	if !strings.Contains(results[5].Error, "boom") || !strings.Contains(results[5].Error, b.LogDir) {
+		t.Errorf("unexpected error: %s", results[5].Error)
+	}
+	if !strings.Contains(results[6].Error, "no such workload") {
+		t.Errorf("unexpected error: %s", results[6].Error)
+	}
+
+	calls, err := os.ReadFile(filepath.Join(b.Patched.Dir, "calls"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"-test.bench=^BenchmarkPerfScheduling$/^SharedClaimForWorkload$/^240pods_100nodes$",
+		"-test.bench=^BenchmarkPerfSchedulingUpstream$/^SchedulingWithResourceClaimTemplate$/^2000pods_100nodes$",
+		"gates=SomeGate=true",
+		filepath.Join(b.Patched.Dir, Package) + " ",
+	} {
+		if !strings.Contains(string(calls), want) {
+			t.Errorf("no %q in:\n%s", want, calls)
+		}
+	}
+
+	table := Table(results)
+	for _, want := range []string{
+		"| NoClaim | unpatched | 240 | 100 | 1 | 100.0 | – |",
+		"| SharedClaim | unpatched | 240 | 100 | 1 | 1.0 | 0.01 |",
+		"| SharedClaimForWorkload | patched | 240 | 100 | 3 | 95.0 | 0.95 |",
+		"| 2 (0) | 1300 |",
+		"| SharedClaimFull | patched | 100 | 100 | 0 | exit status 1",
+		"patched, gate on",
+	} {
+		if !strings.Contains(table, want) {
+			t.Errorf("no %q in:\n%s", want, table)
+		}
+	}
+	goals := Goals(results)
+	for _, want := range []string{
+		"ratio to no claim, 240 pods, 100 nodes | 0.0100 | ≥ 0.9 | 0.95 | met |",
+		"the same without spec.reservedFor, 240 pods | 0.0100 | ≥ 0.3 | 0.40 | met |",
+		"| ≤ 3 | 2 | met |",
+		"| < 4 KiB | 1300 bytes | met |",
+		"gate off, SchedulingWithResourceClaimTemplate | 1 | ≥ 0.97 | 1.00 | met |",
+	} {
+		if !strings.Contains(goals, want) {
+			t.Errorf("no %q in:\n%s", want, goals)
+		}
+	}
+	if strings.Contains(goals, "past the limit") || strings.Contains(goals, "devices free") {
+		t.Errorf("what was not measured must not be in the table:\n%s", goals)
+	}
+}
+
+func TestGoalsMissed(t *testing.T) {
+	cores, free := 1.4, 12.0
+	results := []*Result{
+		{Run: Run{Case: NoClaim, Pods: 1000, Nodes: 100, Patched: true}, Reports: []Report{{PodsPerSecond: 100}}},
+		{Run: Run{Case: SharedClaimForWorkload, Pods: 1000, Nodes: 100, Patched: true}, Reports: []Report{{PodsPerSecond: 50, ClaimWrites: 4, ClaimBytes: 5000}}},
+		{Run: Run{Case: SharedClaimFull, Pods: 100, Nodes: 100, Patched: true}, Reports: []Report{{Pods: 100, RestCores: &cores}}},
+		{Run: Run{Case: Release, Pods: 1000, Nodes: 100, Patched: true}, Reports: []Report{{FreeAfterSeconds: &free}}},
+	}
+	goals := Goals(results)
+	if n := strings.Count(goals, "| missed |"); n != 5 || strings.Contains(goals, "| met |") {
+		t.Errorf("expected five goals, all missed:\n%s", goals)
+	}
+	results[3].Reports[0].FreeAfterSeconds = nil
+	if goals := Goals(results); !strings.Contains(goals, "not within 15 s | missed") {
+		t.Errorf("a claim that is not freed must not go unnoticed:\n%s", goals)
+	}
+	if goals := Goals(nil); goals != "" {
+		t.Errorf("unexpected goals:\n%s", goals)
+	}
+}
+
+func TestMedian(t *testing.T) {
+	r := &Result{Reports: []Report{{PodsPerSecond: 3}, {PodsPerSecond: 1}, {PodsPerSecond: 2}}}
+	if m := r.Median(); m.PodsPerSecond != 2 {
+		t.Errorf("unexpected median: %v", m.PodsPerSecond)
+	}
+	if m := (&Result{}).Median(); m != nil {
+		t.Errorf("unexpected median: %v", m)
+	}
+}
+
+func TestCanceled(t *testing.T) {
+	b := newBench(t, "exec sleep 600\n", "exec sleep 600\n")
+	ctx, cancel := context.WithCancelCause(context.Background())
+	stop := errors.New("stopped by test")
+	time.AfterFunc(200*time.Millisecond, func() { cancel(stop) })
+	if _, err := b.Run(ctx, QuickPlan()); !errors.Is(err, stop) {
+		t.Errorf("expected the cause, got: %v", err)
+	}
+}
+
+// TestPlans checks that each workload is there only once, and that there is something
+// to compare it with.
+func TestPlans(t *testing.T) {
+	for name, plan := range map[string][]Run{"quick": QuickPlan(), "full": FullPlan()} {
+		seen := map[Run]bool{}
+		for _, r := range plan {
+			key := r
+			key.Repeat, key.Timeout = 0, 0
+			if seen[key] {
+				t.Errorf("%s: %s is listed twice", name, r)
+			}
+			seen[key] = true
+			if r.Repeat < 1 || r.Timeout <= 0 {
+				t.Errorf("%s: %s: repeat %d, timeout %s", name, r, r.Repeat, r.Timeout)
+			}
+		}
+		for key := range seen {
+			if key.Case != SharedClaim && key.Case != SharedClaimForWorkload {
+				continue
+			}
+			key.Case = NoClaim
+			if !seen[key] {
+				t.Errorf("%s: %s is missing", name, key)
+			}
+		}
+	}
+}

@@ -1,0 +1,398 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package cluster
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/yaml"
+)
+
+// newCluster has no programs, and is never started.
+func newCluster(t *testing.T) *Cluster {
+	t.Helper()
+	dir := t.TempDir()
+	c, err := New(Options{Repo: dir, Bin: dir, Dir: filepath.Join(dir, "cluster"), Release: "1.36"}, t.Logf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, sub := range []string{"pki", "config", "logs"} {
+		if err := os.MkdirAll(c.path(sub), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.Minor = 36
+	c.Ports = map[string]int{}
+	if err := c.choosePorts(); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestNewWantsAbsolutePaths(t *testing.T) {
+	for _, opts := range []Options{
+		{Bin: "/bin", Dir: "/dir"},
+		{Repo: "/repo", Bin: "bin", Dir: "/dir"},
+		{Repo: "/repo", Bin: "/bin", Dir: "./dir"},
+	} {
+		if c, err := New(opts, nil); err == nil {
+			t.Errorf("%+v: no error, but %+v", opts, c.Options)
+		}
+	}
+}
+
+func TestPortsDiffer(t *testing.T) {
+	c := newCluster(t)
+	seen := map[int]string{}
+	for component, port := range c.Ports {
+		if other, taken := seen[port]; taken || port == 0 {
+			t.Errorf("%s and %q have port %d", component, other, port)
+		}
+		seen[port] = component
+	}
+
+	// Somebody has the one that is wanted.
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	c.Ports = map[string]int{}
+	c.Options.APIPort = l.Addr().(*net.TCPAddr).Port
+	err = c.choosePorts()
+	if err == nil || !strings.Contains(err.Error(), "API_PORT") || !strings.Contains(err.Error(), strconv.Itoa(c.Options.APIPort)) {
+		t.Errorf("want an error about API_PORT, got %v", err)
+	}
+}
+
+func TestGates(t *testing.T) {
+	c := newCluster(t)
+	c.Options.Gates = map[string]bool{"B": true, "A": true}
+	for _, test := range []struct {
+		gates map[string]bool
+		want  []string
+	}{
+		{nil, []string{"--feature-gates=A=true,B=true"}},
+		{map[string]bool{"B": false, "C": true}, []string{"--feature-gates=A=true,B=false,C=true"}},
+	} {
+		if got := c.gateFlag(test.gates); !slices.Equal(got, test.want) {
+			t.Errorf("want %v, got %v", test.want, got)
+		}
+	}
+	if c.Options.Gates["B"] != true || len(c.Options.Gates) != 2 {
+		t.Errorf("the cluster's gates were changed: %v", c.Options.Gates)
+	}
+	c.Options.Gates = nil
+	if got := c.gateFlag(nil); got != nil {
+		t.Errorf("want no flag, got %v", got)
+	}
+}
+
+// TestArgs checks that everything listens on the loopback interface, and that
+// everybody has an identity of its own.
+func TestArgs(t *testing.T) {
+	c := newCluster(t)
+	for _, component := range []string{Etcd, APIServer, ControllerManager, Scheduler} {
+		args, err := c.args(component, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.ContainsFunc(args, func(arg string) bool {
+			return arg == "--bind-address=127.0.0.1" || strings.HasPrefix(arg, "--listen-client-urls=http://127.0.0.1:")
+		}) {
+			t.Errorf("%s does not listen on 127.0.0.1 alone: %v", component, args)
+		}
+		for _, other := range []string{ControllerManager, Scheduler} {
+			has := slices.Contains(args, "--kubeconfig="+c.kubeconfig(other))
+			if has != (component == other) {
+				t.Errorf("%s has the identity of %s: %t", component, other, has)
+			}
+		}
+	}
+	if _, err := c.args("kube-dns", nil); err == nil {
+		t.Error("no error for a component that does not exist")
+	}
+}
+
+func TestRuntimeConfig(t *testing.T) {
+	for _, test := range []struct {
+		minor       int
+		extra, want string
+	}{
+		{36, "", ""},
+		{34, "api/all=true", "api/all=true"},
+		{33, "", "resource.k8s.io/v1beta1=true,resource.k8s.io/v1beta2=true"},
+		{32, "api/beta=true", "api/beta=true,resource.k8s.io/v1beta1=true"},
+	} {
+		c := newCluster(t)
+		c.Minor, c.Options.RuntimeConfig = test.minor, test.extra
+		if got := c.runtimeConfig(); got != test.want {
+			t.Errorf("1.%d: want %q, got %q", test.minor, test.want, got)
+		}
+	}
+}
+
+// TestIdentities checks the certificates as those would who get them.
+func TestIdentities(t *testing.T) {
+	c := newCluster(t)
+	if err := c.writeIdentities(); err != nil {
+		t.Fatal(err)
+	}
+	ca, err := os.ReadFile(c.pki("ca.crt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(ca)
+	verify := func(certificate []byte, usage x509.ExtKeyUsage) *x509.Certificate {
+		t.Helper()
+		block, _ := pem.Decode(certificate)
+		cert, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := cert.Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{usage}}); err != nil {
+			t.Errorf("%s: %v", cert.Subject, err)
+		}
+		return cert
+	}
+
+	for file, want := range map[string]struct {
+		user   string
+		groups []string
+	}{
+		c.Kubeconfig():                  {"kubernetes-admin", []string{"system:masters"}},
+		c.kubeconfig(Scheduler):         {"system:kube-scheduler", nil},
+		c.kubeconfig(ControllerManager): {"system:kube-controller-manager", nil},
+		c.kubeconfig(Kubelet):           {"system:node:real", []string{"system:nodes"}},
+		c.kubeconfig(Kwok):              {"kwok", nil},
+		c.kubeconfig(Driver):            {"dra-driver", nil},
+	} {
+		config, err := clientcmd.BuildConfigFromFlags("", file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := "https://" + c.address(APIServer); config.Host != want {
+			t.Errorf("%s: want %s, got %s", file, want, config.Host)
+		}
+		if _, err := tls.X509KeyPair(config.CertData, config.KeyData); err != nil {
+			t.Errorf("%s: %v", file, err)
+		}
+		cert := verify(config.CertData, x509.ExtKeyUsageClientAuth)
+		if cert.Subject.CommonName != want.user || !slices.Equal(cert.Subject.Organization, want.groups) {
+			t.Errorf("%s: want %s of %v, got %s", file, want.user, want.groups, cert.Subject)
+		}
+		if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: others may read it: %v, %v", file, info.Mode(), err)
+		}
+	}
+
+	for component, hosts := range map[string][]string{
+		APIServer: {"127.0.0.1", "localhost", "kubernetes.default.svc", c.serviceIP()},
+		Scheduler: {"127.0.0.1"},
+		Kubelet:   {c.nodeAddress()},
+	} {
+		content, err := os.ReadFile(c.pki(component + ".crt"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		cert := verify(content, x509.ExtKeyUsageServerAuth)
+		for _, host := range hosts {
+			if err := cert.VerifyHostname(host); err != nil {
+				t.Errorf("%s: %v", component, err)
+			}
+		}
+		if err := cert.VerifyHostname("example.com"); err == nil {
+			t.Errorf("%s passes for any host", component)
+		}
+	}
+}
+
+// TestProcess starts processes that behave well, end at once, or do not want to
+// end.
+func TestProcess(t *testing.T) {
+	c := newCluster(t)
+	ctx := t.Context()
+	for name, script := range map[string]string{
+		"polite":   "sleep 1000",
+		"stubborn": "trap '' TERM; while :; do sleep 1; done",
+		"parent":   "sleep 1000 & sleep 1001 & wait",
+	} {
+		p, err := c.start(name, []string{"sh", "-c", script})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !p.alive() || c.process(name) != p {
+			t.Errorf("%s does not run", name)
+		}
+		// The number is not all: it may be that of another process now.
+		other := *p
+		other.Started++
+		if other.alive() {
+			t.Errorf("%s: a process that was started at another time passes for it", name)
+		}
+		other = *p
+		other.Boot = "earlier"
+		if other.alive() {
+			t.Errorf("%s: a process from before a restart of the machine passes for it", name)
+		}
+		if !slices.Contains(c.marked(), p.PID) {
+			t.Errorf("%s is not found by its mark", name)
+		}
+		if err := p.stop(ctx, 300*time.Millisecond); err != nil {
+			t.Error(err)
+		}
+		if p.alive() {
+			t.Errorf("%s was not stopped", name)
+		}
+	}
+	if err := poll(ctx, 10*time.Second, "all are gone", func(context.Context) error {
+		if left := c.marked(); len(left) > 0 {
+			return errors.New("some are left")
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
+
+	// One that ends is reported with what it said last.
+	p, err := c.start("broken", []string{"sh", "-c", "echo no luck today; exit 1"})
+	if err == nil {
+		err = c.waitHealthy(ctx, p, 10*time.Second, func(context.Context) error { return errors.New("not yet") })
+	}
+	if err == nil || !strings.Contains(err.Error(), "broken") || !strings.Contains(err.Error(), "no luck today") {
+		t.Errorf("want an error with the log, got %v", err)
+	}
+}
+
+// TestDownRemovesAll takes down a cluster of which only the state is left, as
+// after a crash.
+func TestDownRemovesAll(t *testing.T) {
+	c := newCluster(t)
+	if _, err := c.start(Etcd, []string{"sleep", "1000"}); err != nil {
+		t.Fatal(err)
+	}
+	pid := c.process(Etcd).PID
+	empty, used := filepath.Join(t.TempDir(), "empty"), filepath.Join(t.TempDir(), "used")
+	for _, dir := range []string{empty, used} {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(used, "file"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	c.Removables = []string{empty, used}
+	// Ports of nobody: nothing of the network or cgroups is touched.
+	c.Ports = nil
+	if err := c.save(); err != nil {
+		t.Fatal(err)
+	}
+
+	later, err := Open(c.Options.Dir, t.Logf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := later.Down(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if anyAlive([]int{pid}) {
+		t.Error("the process still runs")
+	}
+	if _, err := os.Stat(empty); err == nil {
+		t.Error("a folder that was made outside was left")
+	}
+	if _, err := os.Stat(filepath.Join(used, "file")); err != nil {
+		t.Errorf("somebody else's file was removed: %v", err)
+	}
+	entries, err := os.ReadDir(c.Options.Dir)
+	if err != nil || len(entries) != 1 || entries[0].Name() != "logs" {
+		t.Errorf("want only logs to be left, got %v, %v", entries, err)
+	}
+	if _, err := Open(c.Options.Dir, t.Logf); err == nil {
+		t.Error("there is still a cluster")
+	}
+	// Twice is not an error.
+	if err := later.Down(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestImage(t *testing.T) {
+	archive := filepath.Join(t.TempDir(), "image.tar")
+	files := []file{{name: "bin/", mode: 0o755}, {name: "bin/tool", mode: 0o755, content: []byte("program")}, {name: "bin/alias", mode: 0o777, target: "tool"}}
+	if err := writeImage(archive, ShellImage, files, "tool"); err != nil {
+		t.Fatal(err)
+	}
+	tag, err := name.NewTag(ShellImage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	image, err := tarball.ImageFromPath(archive, &tag)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := image.ConfigFile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if config.OS != "linux" || config.Architecture == "" || !slices.Equal(config.Config.Cmd, []string{"tool"}) {
+		t.Errorf("unexpected configuration: %+v", config)
+	}
+	if layers, err := image.Layers(); err != nil || len(layers) != 1 {
+		t.Errorf("want one layer, got %d, %v", len(layers), err)
+	}
+}
+
+// TestConfigurations parses what the programs get to read.
+func TestConfigurations(t *testing.T) {
+	c := newCluster(t)
+	for name, text := range map[string]string{"kubelet": c.kubeletConfig(), "cni": c.cniConfig(), "audit": auditPolicy} {
+		var object map[string]any
+		if err := yaml.UnmarshalStrict([]byte(text), &object); err != nil {
+			t.Errorf("%s: %v\n%s", name, err, text)
+		}
+	}
+	for _, document := range strings.Split(stages, "\n---\n") {
+		var object map[string]any
+		if err := yaml.UnmarshalStrict([]byte(document), &object); err != nil {
+			t.Errorf("%v\n%s", err, document)
+		}
+	}
+	if limit := 15; len(c.bridge()) > limit {
+		t.Errorf("the name of an interface has at most %d characters: %s", limit, c.bridge())
+	}
+	if out, err := exec.Command("sh", "-c", "printf %s "+quote(`it's "a" $path`)).Output(); err != nil || string(out) != `it's "a" $path` {
+		t.Errorf("the shell reads %q, %v", out, err)
+	}
+}

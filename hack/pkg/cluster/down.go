@@ -1,0 +1,180 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Down stops the cluster and removes all of it but the logs.
+func (c *Cluster) Down(ctx context.Context) error {
+	if _, err := os.Stat(c.Options.Dir); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	unlock, err := c.lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if err := c.load(); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	start := time.Now()
+	if err := c.down(ctx); err != nil {
+		return err
+	}
+	_ = os.Remove(c.Options.Dir + ".lock")
+	c.Log("down after %s; logs stay in %s", time.Since(start).Round(100*time.Millisecond), c.path("logs"))
+	return nil
+}
+
+// down continues after errors: what can be removed is removed.
+func (c *Cluster) down(ctx context.Context) error {
+	var errs []error
+	// The kubelet first: it would start again what is stopped below it.
+	order := []string{Kubelet, Driver, Kwok, Scheduler, ControllerManager, Containerd, APIServer, Etcd}
+	for _, name := range order {
+		if p := c.process(name); p != nil {
+			grace := 3 * time.Second
+			if name == Containerd {
+				// It is process 1 of a namespace, in which everything ends
+				// with it.
+				grace = 0
+			}
+			if err := p.stop(ctx, grace); err != nil {
+				errs = append(errs, err)
+			}
+		}
+	}
+	// Whatever else there may be, for example of an "up" that was killed.
+	for _, pid := range c.marked() {
+		killPID(pid)
+	}
+	if err := poll(ctx, 10*time.Second, "processes of the cluster", func(context.Context) error {
+		if pids := c.marked(); len(pids) > 0 {
+			return fmt.Errorf("%d still run: %v", len(pids), pids)
+		}
+		return nil
+	}); err != nil {
+		errs = append(errs, err)
+	}
+
+	if os.Geteuid() == 0 && c.Ports[APIServer] != 0 {
+		if err := c.removeCgroup(ctx); err != nil {
+			errs = append(errs, err)
+		}
+		if err := c.removeNetwork(ctx); err != nil {
+			errs = append(errs, err)
+		}
+		if err := c.restoreSysctls(); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	// The last one was made last.
+	for _, dir := range slices.Backward(c.Removables) {
+		if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTEMPTY) {
+			errs = append(errs, err)
+		}
+	}
+	if len(errs) > 0 {
+		// The state is needed for the next attempt.
+		return errors.Join(errs...)
+	}
+
+	entries, err := os.ReadDir(c.Options.Dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	for _, e := range entries {
+		if e.Name() != "logs" {
+			if err := os.RemoveAll(c.path(e.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	c.state = state{Options: c.Options}
+	return nil
+}
+
+func killPID(pid int) { _ = syscall.Kill(pid, syscall.SIGKILL) }
+
+func cgroupProcesses(dir string) []int {
+	content, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+	if err != nil {
+		return nil
+	}
+	var pids []int
+	for _, field := range strings.Fields(string(content)) {
+		if pid, err := strconv.Atoi(field); err == nil && pid > 0 {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// bridge is the interface to which pods are connected.
+func (c *Cluster) bridge() string { return "dra" + strconv.Itoa(c.Ports[APIServer]) }
+
+// removeNetwork removes the bridge and what is still connected to it.
+func (c *Cluster) removeNetwork(ctx context.Context) error {
+	var errs []error
+	names := []string{}
+	ports, _ := filepath.Glob(filepath.Join("/sys/class/net", c.bridge(), "brif", "*"))
+	for _, port := range ports {
+		names = append(names, filepath.Base(port))
+	}
+	for _, name := range append(names, c.bridge()) {
+		if _, err := net.InterfaceByName(name); err != nil {
+			continue
+		}
+		if out, err := exec.CommandContext(ctx, "ip", "link", "delete", name).CombinedOutput(); err != nil {
+			// The kernel may have been faster: the other end of it is gone.
+			if _, stillThere := net.InterfaceByName(name); stillThere == nil {
+				errs = append(errs, fmt.Errorf("ip link delete %s: %w: %s", name, err, strings.TrimSpace(string(out))))
+			}
+		}
+	}
+	if c.Address != "" && hasAddress(c.Address) {
+		if out, err := exec.CommandContext(ctx, "ip", "address", "delete", c.Address+"/32", "dev", "lo").CombinedOutput(); err != nil {
+			errs = append(errs, fmt.Errorf("ip address delete %s: %w: %s", c.Address, err, strings.TrimSpace(string(out))))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func hasAddress(address string) bool {
+	addresses, err := net.InterfaceAddrs()
+	if err != nil {
+		return false
+	}
+	return slices.ContainsFunc(addresses, func(a net.Addr) bool {
+		ip, _, err := net.ParseCIDR(a.String())
+		return err == nil && ip.String() == address
+	})
+}

@@ -1,0 +1,138 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package cluster
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+)
+
+// pauseImage keeps the namespaces of a pod.
+const pauseImage = "dra.example.com/pause:1"
+
+// file is one in an image. Those with a target are symbolic links, those
+// whose name ends with a slash are folders.
+type file struct {
+	name    string
+	mode    int64
+	content []byte
+	target  string
+}
+
+// writeImage makes an image with a single layer, as an archive that
+// containerd can import.
+func writeImage(archive, ref string, files []file, command ...string) error {
+	var layer bytes.Buffer
+	w := tar.NewWriter(&layer)
+	for _, f := range files {
+		header := &tar.Header{Name: f.name, Mode: f.mode, Size: int64(len(f.content)), Typeflag: tar.TypeReg, Format: tar.FormatPAX}
+		switch {
+		case f.target != "":
+			header.Typeflag, header.Linkname = tar.TypeSymlink, f.target
+		case strings.HasSuffix(f.name, "/"):
+			header.Typeflag = tar.TypeDir
+		}
+		if err := w.WriteHeader(header); err != nil {
+			return err
+		}
+		if _, err := w.Write(f.content); err != nil {
+			return err
+		}
+	}
+	if err := w.Close(); err != nil {
+		return err
+	}
+	content, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
+		return io.NopCloser(bytes.NewReader(layer.Bytes())), nil
+	})
+	if err != nil {
+		return err
+	}
+	image, err := mutate.AppendLayers(empty.Image, content)
+	if err != nil {
+		return err
+	}
+	config, err := image.ConfigFile()
+	if err != nil {
+		return err
+	}
+	config = config.DeepCopy()
+	config.Architecture, config.OS = runtime.GOARCH, "linux"
+	config.Config.Cmd = command
+	config.Config.Env = []string{"PATH=/bin:/usr/bin"}
+	if image, err = mutate.ConfigFile(image, config); err != nil {
+		return err
+	}
+	tag, err := name.NewTag(ref)
+	if err != nil {
+		return err
+	}
+	return tarball.WriteToFile(archive, tag, image)
+}
+
+// writeImages makes the images of the real node out of what is on this
+// machine, and returns the archives.
+func (c *Cluster) writeImages(ctx context.Context) ([]string, error) {
+	pause, shell := c.path("node", "pause.tar"), c.path("node", "shell.tar")
+
+	program, err := os.ReadFile(c.own("pause"))
+	if err != nil {
+		return nil, err
+	}
+	if err := writeImage(pause, pauseImage, []file{{name: "pause", mode: 0o755, content: program}}, "/pause"); err != nil {
+		return nil, fmt.Errorf("image %s: %w", pauseImage, err)
+	}
+
+	busybox := staticBusybox()
+	if program, err = os.ReadFile(busybox); err != nil {
+		return nil, err
+	}
+	applets, err := exec.CommandContext(ctx, busybox, "--list").Output()
+	if err != nil {
+		return nil, fmt.Errorf("%s --list: %w", busybox, err)
+	}
+	files := []file{
+		{name: "bin/", mode: 0o755},
+		{name: "etc/", mode: 0o755},
+		{name: "root/", mode: 0o700},
+		{name: "tmp/", mode: 0o1777},
+		{name: "etc/passwd", mode: 0o644, content: []byte("root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n")},
+		{name: "etc/group", mode: 0o644, content: []byte("root:x:0:\nnobody:x:65534:\n")},
+		{name: "bin/busybox", mode: 0o755, content: program},
+	}
+	for applet := range strings.FieldsSeq(string(applets)) {
+		if applet != "busybox" && !strings.Contains(applet, "/") {
+			files = append(files, file{name: "bin/" + applet, mode: 0o777, target: "busybox"})
+		}
+	}
+	if err := writeImage(shell, ShellImage, files, "sh"); err != nil {
+		return nil, fmt.Errorf("image %s: %w", ShellImage, err)
+	}
+	return []string{pause, shell}, nil
+}

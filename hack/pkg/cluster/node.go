@@ -1,0 +1,520 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"kubernetes-dra/hack/pkg/tools"
+)
+
+// The real node has namespaces of its own for mounts and processes, like a
+// container, but with the host's network. All its processes end with process 1
+// of it, and its mounts with them. What a kubelet and a container runtime keep
+// at fixed paths is invisible outside; a container runtime that this machine has
+// already, or a second cluster, is not disturbed.
+
+// private are the folders which the real node does not share with the host.
+var private = []string{
+	"/run/containerd",
+	"/run/cdi",
+	"/var/lib/cni",
+	"/var/lib/kubelet",
+	"/var/log/containers",
+	"/var/log/pods",
+}
+
+// sysctls are those that a kubelet and the bridge set.
+var sysctls = []string{
+	"kernel/keys/root_maxbytes",
+	"kernel/keys/root_maxkeys",
+	"kernel/panic",
+	"kernel/panic_on_oops",
+	"net/ipv4/ip_forward",
+	"vm/overcommit_memory",
+	"vm/panic_on_oom",
+}
+
+const (
+	containerdSocket = "/run/containerd/containerd.sock"
+	driverReady      = "/var/lib/kubelet/plugins/" + DriverName + "/ready"
+)
+
+// nodeAddress is the one of the real node, on the loopback interface: 127.0.0.1
+// cannot be the address of a node.
+func (c *Cluster) nodeAddress() string { return c.Options.PodSubnet + ".127.1" }
+
+func (c *Cluster) podSubnet() string { return c.Options.PodSubnet + ".0.0/18" }
+
+func (c *Cluster) startRealNode(ctx context.Context) error {
+	start := time.Now()
+	for _, dir := range []string{"node/cni", "node/containerd"} {
+		if err := os.MkdirAll(c.path(dir), 0o755); err != nil {
+			return err
+		}
+	}
+	if err := c.rememberSysctls(); err != nil {
+		return err
+	}
+	if err := c.makeMountPoints(); err != nil {
+		return err
+	}
+	if err := c.createCgroup(); err != nil {
+		return err
+	}
+	if !hasAddress(c.nodeAddress()) {
+		c.Address = c.nodeAddress()
+		if err := c.save(); err != nil {
+			return err
+		}
+		if out, err := exec.CommandContext(ctx, "ip", "address", "add", c.Address+"/32", "dev", "lo").CombinedOutput(); err != nil {
+			return fmt.Errorf("ip address add %s: %w: %s", c.Address, err, strings.TrimSpace(string(out)))
+		}
+	}
+	if err := c.startContainerd(ctx); err != nil {
+		return err
+	}
+	if err := c.importImages(ctx); err != nil {
+		return err
+	}
+	if err := c.startKubelet(ctx, nil); err != nil {
+		return err
+	}
+	if err := c.startDriver(ctx); err != nil {
+		return err
+	}
+	c.Log("real node with containerd, kubelet and a DRA driver is up after %s", time.Since(start).Round(100*time.Millisecond))
+	return nil
+}
+
+// buildPrograms builds our own programs that run on the node, as carry is
+// built: most of what they need is in the build cache then.
+func (c *Cluster) buildPrograms(ctx context.Context) error {
+	start := time.Now()
+	for _, p := range []struct{ program, pkg string }{
+		{"pause", "./test/cluster/pause"},
+		{"dra-driver", "./test/cluster/driver"},
+	} {
+		cmd := exec.CommandContext(ctx, "go", "build", "-o", c.own(p.program), p.pkg)
+		cmd.Dir = c.Options.Repo
+		cmd.Env = append(os.Environ(), "GOWORK=off")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			return fmt.Errorf("go build %s: %w: %s", p.pkg, err, strings.TrimSpace(string(out)))
+		}
+	}
+	c.Log("programs of the real node are built after %s", time.Since(start).Round(100*time.Millisecond))
+	return nil
+}
+
+// own is a program of ours. It is not in the cluster's folder, so that it is
+// built only once.
+func (c *Cluster) own(program string) string {
+	return filepath.Join(c.Options.Repo, "_output", "bin", program)
+}
+
+func (c *Cluster) rememberSysctls() error {
+	values := map[string]string{}
+	for _, name := range sysctls {
+		content, err := os.ReadFile(filepath.Join("/proc/sys", name))
+		if err == nil {
+			values[name] = strings.TrimSpace(string(content))
+		}
+	}
+	c.Sysctls = values
+	return c.save()
+}
+
+func (c *Cluster) restoreSysctls() error {
+	var errs []error
+	for name, value := range c.Sysctls {
+		file := filepath.Join("/proc/sys", name)
+		if content, err := os.ReadFile(file); err == nil && strings.TrimSpace(string(content)) == value {
+			continue
+		}
+		errs = append(errs, os.WriteFile(file, []byte(value+"\n"), 0))
+	}
+	return errors.Join(errs...)
+}
+
+// makeMountPoints makes the private folders, and remembers those that were not
+// there.
+func (c *Cluster) makeMountPoints() error {
+	for _, dir := range private {
+		if err := os.MkdirAll(c.path("node", "root", dir), 0o755); err != nil {
+			return err
+		}
+		var missing []string
+		for d := dir; ; d = filepath.Dir(d) {
+			if _, err := os.Stat(d); err == nil {
+				break
+			} else if !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+			missing = append(missing, d)
+		}
+		for _, d := range slices.Backward(missing) {
+			c.Removables = append(c.Removables, d)
+			if err := c.save(); err != nil {
+				return err
+			}
+			if err := os.Mkdir(d, 0o755); err != nil && !os.IsExist(err) {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (c *Cluster) containerdConfig(snapshotter string) string {
+	return fmt.Sprintf(`version = 3
+root = %q
+state = '/run/containerd'
+disabled_plugins = [
+  'io.containerd.internal.v1.tracing',
+  'io.containerd.nri.v1.nri',
+  'io.containerd.snapshotter.v1.blockfile',
+  'io.containerd.snapshotter.v1.btrfs',
+  'io.containerd.snapshotter.v1.devmapper',
+  'io.containerd.snapshotter.v1.erofs',
+  'io.containerd.snapshotter.v1.zfs',
+  'io.containerd.tracing.processor.v1.otlp',
+]
+
+[grpc]
+  address = %q
+
+[plugins.'io.containerd.internal.v1.opt']
+  path = %q
+
+[plugins.'io.containerd.cri.v1.images']
+  snapshotter = %q
+
+  [plugins.'io.containerd.cri.v1.images'.pinned_images]
+    sandbox = %q
+
+[plugins.'io.containerd.grpc.v1.cri']
+  stream_server_address = '127.0.0.1'
+  stream_server_port = '0'
+
+[plugins.'io.containerd.cri.v1.runtime']
+  enable_cdi = true
+  cdi_spec_dirs = ['/run/cdi']
+  restrict_oom_score_adj = true
+  netns_mounts_under_state_dir = true
+
+  [plugins.'io.containerd.cri.v1.runtime'.containerd]
+    default_runtime_name = 'runc'
+
+    [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
+      runtime_type = 'io.containerd.runc.v2'
+
+      [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
+        BinaryName = %q
+        SystemdCgroup = false
+
+  [plugins.'io.containerd.cri.v1.runtime'.cni]
+    bin_dirs = [%q]
+    conf_dir = %q
+`, c.path("node", "containerd"), containerdSocket, c.path("node", "opt"), snapshotter, pauseImage,
+		c.tool("runc"), tools.Dir(c.Options.Repo), c.path("node", "cni"))
+}
+
+func (c *Cluster) cniConfig() string {
+	return fmt.Sprintf(`{
+  "cniVersion": "1.0.0",
+  "name": %q,
+  "plugins": [
+    {
+      "type": "bridge",
+      "bridge": %q,
+      "isGateway": true,
+      "ipMasq": false,
+      "hairpinMode": true,
+      "ipam": {
+        "type": "host-local",
+        "dataDir": "/var/lib/cni/networks",
+        "ranges": [[{"subnet": %q}]]
+      }
+    }
+  ]
+}
+`, c.id(), c.bridge(), c.podSubnet())
+}
+
+// snapshotter is the fast one, if the file system allows it.
+func (c *Cluster) snapshotter(ctx context.Context) string {
+	dir, err := os.MkdirTemp(c.path("node"), "overlay-")
+	if err != nil {
+		return "native"
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	for _, sub := range []string{"lower", "upper", "work", "merged"} {
+		_ = os.Mkdir(filepath.Join(dir, sub), 0o755)
+	}
+	cmd := exec.CommandContext(ctx, "unshare", "--mount", "mount", "-t", "overlay", "-o", "lowerdir=lower,upperdir=upper,workdir=work", "overlay", "merged")
+	cmd.Dir = dir
+	if cmd.Run() != nil {
+		return "native"
+	}
+	return "overlayfs"
+}
+
+func (c *Cluster) startContainerd(ctx context.Context) error {
+	start := time.Now()
+	config, script := c.path("config", "containerd.toml"), c.path("config", "node.sh")
+	snapshotter := c.snapshotter(ctx)
+	if err := os.WriteFile(config, []byte(c.containerdConfig(snapshotter)), 0o644); err != nil {
+		return err
+	}
+	if err := os.WriteFile(c.path("node", "cni", "10-bridge.conflist"), []byte(c.cniConfig()), 0o644); err != nil {
+		return err
+	}
+	// The shell is process 1 of the node: it waits for the children of those
+	// that ended.
+	var b strings.Builder
+	b.WriteString("set -e\nmount --make-rshared /\n")
+	for _, dir := range private {
+		fmt.Fprintf(&b, "mount --bind %s %s\n", quote(c.path("node", "root", dir)), quote(dir))
+	}
+	fmt.Fprintf(&b, "%s --config %s &\nwait\n", quote(c.tool("containerd")), quote(config))
+	if err := os.WriteFile(script, []byte(b.String()), 0o644); err != nil {
+		return err
+	}
+	p, err := c.start(Containerd, []string{
+		"unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--propagation=slave",
+		"sh", script,
+	}, tools.Dir(c.Options.Repo))
+	if err != nil {
+		return err
+	}
+	err = c.waitHealthy(ctx, p, time.Minute, func(ctx context.Context) error {
+		init, err := c.nodeInit()
+		if err != nil {
+			return err
+		}
+		conn, err := (&net.Dialer{}).DialContext(ctx, "unix", fmt.Sprintf("/proc/%d/root%s", init, containerdSocket))
+		if err != nil {
+			return err
+		}
+		return conn.Close()
+	})
+	if err != nil {
+		return err
+	}
+	c.Log("containerd (%s) is healthy after %s", snapshotter, time.Since(start).Round(100*time.Millisecond))
+	return nil
+}
+
+func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+
+// nodeInit is process 1 of the node, as the host knows it.
+func (c *Cluster) nodeInit() (int, error) {
+	p := c.process(Containerd)
+	if p == nil || !p.alive() {
+		return 0, errors.New("containerd does not run")
+	}
+	for _, pid := range allProcesses() {
+		if stat, err := readStat(pid); err == nil && stat.parent == p.PID {
+			return pid, nil
+		}
+	}
+	return 0, errors.New("containerd has not begun")
+}
+
+// inNode is a command line that runs another one on the real node.
+func (c *Cluster) inNode(args ...string) ([]string, error) {
+	init, err := c.nodeInit()
+	if err != nil {
+		return nil, err
+	}
+	return append([]string{"nsenter", "--target=" + strconv.Itoa(init), "--mount", "--pid", "--"}, args...), nil
+}
+
+// RunInNode runs a command on the real node, and returns its output.
+func (c *Cluster) RunInNode(ctx context.Context, args ...string) (string, error) {
+	full, err := c.inNode(args...)
+	if err != nil {
+		return "", err
+	}
+	cmd := exec.CommandContext(ctx, full[0], full[1:]...)
+	cmd.Env = append(os.Environ(), "CONTAINERD_ADDRESS="+containerdSocket)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("%s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(string(out)))
+	}
+	return string(out), nil
+}
+
+func (c *Cluster) importImages(ctx context.Context) error {
+	archives, err := c.writeImages(ctx)
+	if err != nil {
+		return err
+	}
+	for _, archive := range archives {
+		// The socket is there before everything behind it is.
+		err := poll(ctx, time.Minute, "import "+archive, func(ctx context.Context) error {
+			_, err := c.RunInNode(ctx, c.tool("ctr"), "--namespace=k8s.io", "images", "import", archive)
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("%w%s", err, c.logEnd(Containerd))
+		}
+		if err := os.Remove(archive); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *Cluster) kubeletConfig() string {
+	return fmt.Sprintf(`apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+address: %[1]s
+port: %[2]d
+healthzBindAddress: 127.0.0.1
+healthzPort: %[3]d
+readOnlyPort: 0
+tlsCertFile: %[4]q
+tlsPrivateKeyFile: %[5]q
+authentication:
+  anonymous:
+    enabled: false
+  webhook:
+    enabled: true
+  x509:
+    clientCAFile: %[6]q
+authorization:
+  mode: Webhook
+containerRuntimeEndpoint: unix://%[7]s
+cgroupDriver: cgroupfs
+cgroupRoot: /%[8]s
+failCgroupV1: false
+failSwapOn: false
+makeIPTablesUtilChains: false
+volumePluginDir: /var/lib/kubelet/volume-plugins
+clusterDomain: cluster.local
+clusterDNS: [%[9]s]
+resolvConf: ""
+nodeStatusUpdateFrequency: 5s
+# A pod whose devices cannot be prepared is tried again only then. That happens
+# to pods that the node hears of before the node authorizer does.
+syncFrequency: 5s
+# The disk is the user's own business.
+imageGCHighThresholdPercent: 100
+evictionHard:
+  memory.available: 50Mi
+  nodefs.available: 0%%
+  nodefs.inodesFree: 0%%
+  imagefs.available: 0%%
+  imagefs.inodesFree: 0%%
+`, c.nodeAddress(), c.Ports[Kubelet], c.Ports["kubelet-healthz"], c.pki(Kubelet+".crt"), c.pki(Kubelet+".key"), c.pki("ca.crt"),
+		containerdSocket, c.id(), c.Options.PodSubnet+".128.10")
+}
+
+func (c *Cluster) startKubelet(ctx context.Context, gates map[string]bool) error {
+	start := time.Now()
+	config := c.path("config", "kubelet.yaml")
+	if err := os.WriteFile(config, []byte(c.kubeletConfig()), 0o644); err != nil {
+		return err
+	}
+	args, err := c.inNode(slices.Concat(c.common(Kubelet, gates), []string{
+		"--config=" + config,
+		"--kubeconfig=" + c.kubeconfig(Kubelet),
+		"--hostname-override=" + RealNode,
+		"--node-ip=" + c.nodeAddress(),
+		"--node-labels=" + TypeLabel + "=real",
+	})...)
+	if err != nil {
+		return err
+	}
+	p, err := c.start(Kubelet, args, tools.Dir(c.Options.Repo))
+	if err != nil {
+		return err
+	}
+	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	err = c.waitHealthy(ctx, p, 2*time.Minute, func(ctx context.Context) error {
+		return probe(ctx, client, "http://"+c.address("kubelet-healthz")+"/healthz")
+	})
+	if err != nil {
+		return err
+	}
+	// Healthy it is before it registers.
+	admin, err := c.Config()
+	if err != nil {
+		return err
+	}
+	api, err := kubernetes.NewForConfig(admin)
+	if err != nil {
+		return err
+	}
+	err = c.waitHealthy(ctx, p, 2*time.Minute, func(ctx context.Context) error {
+		_, err := api.CoreV1().Nodes().Get(ctx, RealNode, metav1.GetOptions{})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	c.Log("kubelet on %s:%d is healthy after %s", c.nodeAddress(), c.Ports[Kubelet], time.Since(start).Round(100*time.Millisecond))
+	return nil
+}
+
+func (c *Cluster) startDriver(ctx context.Context) error {
+	args, err := c.inNode(
+		c.own("dra-driver"),
+		"--driver-name="+DriverName,
+		"--node-name="+RealNode,
+		"--kubeconfig="+c.kubeconfig(Driver),
+		"--data-dir="+filepath.Dir(driverReady),
+		"--registry-dir=/var/lib/kubelet/plugins_registry",
+		"--cdi-dir=/run/cdi",
+		"--ready-file="+driverReady,
+		"-v="+strconv.Itoa(max(2, c.Options.LogLevel)),
+	)
+	if err != nil {
+		return err
+	}
+	ready := c.path("node", "root", driverReady)
+	if err := os.Remove(ready); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	p, err := c.start(Driver, args)
+	if err != nil {
+		return err
+	}
+	return c.waitHealthy(ctx, p, time.Minute, func(context.Context) error {
+		_, err := os.Stat(ready)
+		return err
+	})
+}

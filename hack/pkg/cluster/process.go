@@ -1,0 +1,244 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// marker is the environment variable by which the processes of a cluster are
+// found, whatever became of those that started them. Its value is the
+// cluster's folder.
+const marker = "KUBERNETES_DRA_CLUSTER"
+
+// process is one that was started. A number alone does not identify it: the
+// machine may have been restarted.
+type process struct {
+	Name string
+	Args []string
+	PID  int
+	// Started is when, in clock ticks since the machine was started.
+	Started uint64
+	// Boot identifies that start of the machine.
+	Boot string
+}
+
+func (p *process) alive() bool {
+	stat, err := readStat(p.PID)
+	return err == nil && stat.state != 'Z' && stat.state != 'X' && stat.started == p.Started && p.Boot == bootID()
+}
+
+type procStat struct {
+	state   byte
+	parent  int
+	started uint64
+}
+
+func readStat(pid int) (procStat, error) {
+	content, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return procStat{}, err
+	}
+	// The name, which may contain anything, ends with the last parenthesis.
+	i := bytes.LastIndexByte(content, ')')
+	fields := strings.Fields(string(content[i+1:]))
+	if i < 0 || len(fields) < 20 {
+		return procStat{}, fmt.Errorf("/proc/%d/stat: %q", pid, content)
+	}
+	parent, err := strconv.Atoi(fields[1])
+	if err != nil {
+		return procStat{}, err
+	}
+	started, err := strconv.ParseUint(fields[19], 10, 64)
+	return procStat{state: fields[0][0], parent: parent, started: started}, err
+}
+
+func bootID() string {
+	content, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return strings.TrimSpace(string(content))
+}
+
+// start runs a program in the background, as a session of its own. What it
+// prints goes to the log of its name. path comes before the usual folders with
+// programs.
+func (c *Cluster) start(name string, args []string, path ...string) (*process, error) {
+	log, err := os.OpenFile(c.LogFile(name), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = log.Close() }()
+	fmt.Fprintf(log, "# %s %s\n", time.Now().Format(time.RFC3339), strings.Join(args, " "))
+
+	cmd := exec.Command(args[0], args[1:]...)
+	cmd.Dir = c.Options.Dir
+	cmd.Env = []string{
+		marker + "=" + c.Options.Dir,
+		"PATH=" + strings.Join(append(path, "/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"), ":"),
+		"HOME=" + c.Options.Dir,
+		"LC_ALL=C",
+	}
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", name, err)
+	}
+	stat, err := readStat(cmd.Process.Pid)
+	// In a long-lived process like a test the dead must not stay zombies.
+	go func() { _ = cmd.Wait() }()
+	if err != nil {
+		return nil, fmt.Errorf("%s ended at once: %w%s", name, err, c.logEnd(name))
+	}
+	p := &process{Name: name, Args: args, PID: cmd.Process.Pid, Started: stat.started, Boot: bootID()}
+	c.Processes = slices.DeleteFunc(c.Processes, func(other *process) bool { return other.Name == name })
+	c.Processes = append(c.Processes, p)
+	return p, c.save()
+}
+
+// process finds one by its component's name.
+func (c *Cluster) process(name string) *process {
+	for _, p := range c.Processes {
+		if p.Name == name {
+			return p
+		}
+	}
+	return nil
+}
+
+// waitHealthy polls check while the component runs.
+func (c *Cluster) waitHealthy(ctx context.Context, p *process, timeout time.Duration, check func(ctx context.Context) error) error {
+	err := poll(ctx, timeout, p.Name+" is not healthy", func(ctx context.Context) error {
+		if !p.alive() {
+			return stopError{errors.New("it ended")}
+		}
+		return check(ctx)
+	})
+	if err != nil && ctx.Err() == nil {
+		return fmt.Errorf("%w%s", err, c.logEnd(p.Name))
+	}
+	return err
+}
+
+// logEnd is the end of a component's log, to be appended to an error.
+func (c *Cluster) logEnd(component string) string {
+	const lines, limit = 20, 400
+	name := c.LogFile(component)
+	content, err := os.ReadFile(name)
+	if err != nil {
+		return ""
+	}
+	all := strings.Split(strings.TrimRight(string(content), "\n"), "\n")
+	var b strings.Builder
+	fmt.Fprintf(&b, "\nThe end of %s:", name)
+	for _, line := range all[max(0, len(all)-lines):] {
+		if len(line) > limit {
+			line = line[:limit] + "..."
+		}
+		b.WriteString("\n  " + line)
+	}
+	return b.String()
+}
+
+// stop ends a process: first politely, then not. In a namespace of its own it
+// has a child that does the work.
+func (p *process) stop(ctx context.Context, grace time.Duration) error {
+	if !p.alive() {
+		return nil
+	}
+	targets := append(descendants(p.PID), p.PID)
+	for _, pid := range targets {
+		_ = syscall.Kill(pid, syscall.SIGTERM)
+	}
+	deadline := time.Now().Add(grace)
+	for anyAlive(targets) && time.Now().Before(deadline) && ctx.Err() == nil {
+		time.Sleep(50 * time.Millisecond)
+	}
+	for _, pid := range targets {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+	return poll(ctx, 10*time.Second, "stop "+p.Name, func(context.Context) error {
+		if anyAlive(targets) {
+			return errors.New("it does not end")
+		}
+		return nil
+	})
+}
+
+func anyAlive(pids []int) bool {
+	for _, pid := range pids {
+		if stat, err := readStat(pid); err == nil && stat.state != 'Z' && stat.state != 'X' {
+			return true
+		}
+	}
+	return false
+}
+
+// descendants are the children of a process, theirs, and so on.
+func descendants(pid int) []int {
+	children := map[int][]int{}
+	for _, other := range allProcesses() {
+		if stat, err := readStat(other); err == nil {
+			children[stat.parent] = append(children[stat.parent], other)
+		}
+	}
+	var found []int
+	for queue := []int{pid}; len(queue) > 0; queue = queue[1:] {
+		found = append(found, children[queue[0]]...)
+		queue = append(queue, children[queue[0]]...)
+	}
+	return found
+}
+
+func allProcesses() []int {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil
+	}
+	var pids []int
+	for _, e := range entries {
+		if pid, err := strconv.Atoi(e.Name()); err == nil {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// marked are the processes which inherited the marker of this cluster.
+func (c *Cluster) marked() []int {
+	want := []byte(marker + "=" + c.Options.Dir)
+	var pids []int
+	for _, pid := range allProcesses() {
+		environ, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "environ"))
+		if err != nil || pid == os.Getpid() {
+			continue
+		}
+		if slices.ContainsFunc(bytes.Split(environ, []byte{0}), func(kv []byte) bool { return bytes.Equal(kv, want) }) {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}

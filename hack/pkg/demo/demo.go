@@ -1,0 +1,322 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package demo tells on a running cluster what a shared claim is good for.
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/yaml"
+
+	"kubernetes-dra/hack/pkg/cluster"
+)
+
+// Options are those of the command line.
+type Options struct {
+	// Pods of the Job.
+	Pods int
+	// Timeout is for the whole story.
+	Timeout time.Duration
+	// Keep leaves everything as it is when all pods run.
+	Keep bool
+	// Out is where the story goes to, os.Stdout by default.
+	Out io.Writer
+}
+
+const (
+	namespace = "demo"
+	class     = "fabric.example.com"
+	slice     = "demo-fabric"
+	claim     = "fabric"
+	job       = "training"
+)
+
+type story struct {
+	Options
+	*cluster.Client
+	cluster *cluster.Cluster
+	start   time.Time
+	// terminal is true if a line can be written over.
+	terminal bool
+}
+
+// Run tells the story. The error says at which point it did not come true.
+func Run(ctx context.Context, c *cluster.Cluster, opts Options) error {
+	if opts.Out == nil {
+		opts.Out = os.Stdout
+	}
+	if opts.Pods < 1 {
+		return fmt.Errorf("%d pods are too few", opts.Pods)
+	}
+	s := &story{Options: opts, cluster: c, start: time.Now()}
+	if f, ok := opts.Out.(*os.File); ok {
+		info, err := f.Stat()
+		s.terminal = err == nil && info.Mode()&os.ModeCharDevice != 0
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, opts.Timeout, fmt.Errorf("not done after %s", opts.Timeout))
+	defer cancel()
+	var err error
+	if s.Client, err = c.NewClient(ctx); err != nil {
+		return err
+	}
+	if err := s.tell(ctx); err != nil {
+		return fmt.Errorf("the demo did not come true: %w", err)
+	}
+	return nil
+}
+
+func (s *story) say(format string, args ...any) {
+	fmt.Fprintf(s.Out, "[%6.1fs] %s\n", time.Since(s.start).Seconds(), fmt.Sprintf(format, args...))
+}
+
+// progress is a line that the next one replaces.
+func (s *story) progress(format string, args ...any) {
+	text := fmt.Sprintf("[%6.1fs]   ", time.Since(s.start).Seconds()) + fmt.Sprintf(format, args...)
+	if s.terminal {
+		fmt.Fprintf(s.Out, "\r%-78s\r", text)
+	} else {
+		fmt.Fprintln(s.Out, text)
+	}
+}
+
+// show prints an object as a user would write it.
+func (s *story) show(object any) error {
+	text, err := yaml.Marshal(object)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(s.Out, "\n          %s\n\n", strings.ReplaceAll(strings.TrimSpace(string(text)), "\n", "\n          "))
+	return nil
+}
+
+func (s *story) tell(ctx context.Context) error {
+	if err := s.DeleteNamespace(ctx, namespace, time.Minute); err != nil {
+		return err
+	}
+	if err := s.NewNamespace(ctx, namespace); err != nil {
+		return err
+	}
+	s.say("DeviceClass %s, and a ResourceSlice with 4 devices of driver %s that every node reaches", class, cluster.DriverName)
+	if err := s.Replace(ctx, "deviceclasses", s.DeviceClass(class, cluster.DriverName)); err != nil {
+		return err
+	}
+	if err := s.Replace(ctx, "resourceslices", s.ResourceSlice(slice, cluster.DriverName, []string{"device-0", "device-1", "device-2", "device-3"}, "", "")); err != nil {
+		return err
+	}
+
+	s.say("one ResourceClaim, reserved for a Job which does not exist yet:")
+	object := s.Claim(claim, class, &cluster.Consumer{APIGroup: "batch", Resource: "jobs", Name: job})
+	if err := s.show(object.Object); err != nil {
+		return err
+	}
+	created, err := s.Claims(namespace).Create(ctx, object, metav1.CreateOptions{})
+	if err != nil {
+		return err
+	}
+	if _, found, _ := unstructured.NestedMap(created.Object, "spec", "reservedFor"); !found {
+		return errors.New("the API server dropped spec.reservedFor: is the feature gate DRAReservedForWorkloads on?")
+	}
+	watcher, err := s.Claims(namespace).Watch(ctx, metav1.SingleObject(metav1.ObjectMeta{Name: claim, ResourceVersion: created.GetResourceVersion()}))
+	if err != nil {
+		return err
+	}
+	defer watcher.Stop()
+
+	s.say("Job %s with %d pods, each of which refers to that claim", job, s.Pods)
+	begin := time.Now()
+	if _, err := s.BatchV1().Jobs(namespace).Create(ctx, s.job(), metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	counts, err := s.waitForPods(ctx)
+	if err != nil {
+		return err
+	}
+	s.say("all %d pods run, %s after the Job was created (%.0f a second)", counts.Running, seconds(begin), float64(s.Pods)/time.Since(begin).Seconds())
+	if real, _ := s.cluster.HasRealNode(); real {
+		s.say("%d of them really do, on the node with a kubelet", counts.OnReal)
+	}
+
+	status, err := s.checkClaim(ctx)
+	if err != nil {
+		return err
+	}
+	s.say("the claim was written %d times until then, and it is %d bytes long", writes(watcher), status.Size)
+	if s.Keep {
+		s.say("everything stays as it is: kubectl get resourceclaims,jobs,pods -n %s", namespace)
+		return nil
+	}
+	return s.end(ctx)
+}
+
+func (s *story) job() *batchv1.Job {
+	spec := cluster.PodSpec(claim, "")
+	// Otherwise the real node, which is smaller than the simulated ones, gets
+	// almost none of them.
+	spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
+		MaxSkew:           1,
+		TopologyKey:       corev1.LabelHostname,
+		WhenUnsatisfiable: corev1.ScheduleAnyway,
+		LabelSelector:     &metav1.LabelSelector{MatchLabels: map[string]string{cluster.JobLabel: job}},
+	}}
+	return cluster.Job(job, int32(s.Pods), spec)
+}
+
+// waitForPods waits until all pods run.
+func (s *story) waitForPods(ctx context.Context) (cluster.PodCounts, error) {
+	shown := time.Time{}
+	for {
+		counts, err := s.CountPods(ctx, namespace, cluster.JobLabel+"="+job)
+		if err != nil {
+			return counts, err
+		}
+		if counts.Running >= s.Pods {
+			return counts, nil
+		}
+		if interval := time.Since(shown); interval > 2*time.Second || s.terminal {
+			s.progress("%d pods created, %d scheduled, %d running", counts.All, counts.Bound, counts.Running)
+			shown = time.Now()
+		}
+		if counts.Ended > 0 {
+			return counts, fmt.Errorf("%d pods ended, although all of them were to run", counts.Ended)
+		}
+		select {
+		case <-ctx.Done():
+			return counts, fmt.Errorf("%d of %d pods run: %w; %s", counts.Running, s.Pods, context.Cause(ctx), counts.Waiting)
+		case <-time.After(500 * time.Millisecond):
+		}
+	}
+}
+
+// checkClaim checks that the claim has the one reference that it should have.
+func (s *story) checkClaim(ctx context.Context) (*cluster.ClaimStatus, error) {
+	live, err := s.Claims(namespace).Get(ctx, claim, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	status, err := cluster.ReadClaim(live)
+	if err != nil {
+		return nil, err
+	}
+	owner, err := s.BatchV1().Jobs(namespace).Get(ctx, job, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	want := cluster.Consumer{APIGroup: "batch", Resource: "jobs", Name: job, UID: owner.UID}
+	if len(status.Consumers) != 1 || status.Consumers[0] != want {
+		return nil, fmt.Errorf("status.reservedFor should be the Job with UID %s alone, but has %d entries, the first of them %+v", owner.UID, len(status.Consumers), first(status.Consumers))
+	}
+	if !status.ReservedForAnyPod {
+		return nil, errors.New("status.allocation.reservedForAnyPod is not true")
+	}
+	s.say("the claim is reserved once, for the Job:")
+	return status, s.show(map[string]any{"status": live.Object["status"]})
+}
+
+func first(consumers []cluster.Consumer) any {
+	if len(consumers) == 0 {
+		return "none"
+	}
+	return consumers[0]
+}
+
+// end deletes the Job, and waits until the devices are free.
+func (s *story) end(ctx context.Context) error {
+	s.say("the Job is deleted")
+	begin := time.Now()
+	policy := metav1.DeletePropagationBackground
+	if err := s.BatchV1().Jobs(namespace).Delete(ctx, job, metav1.DeleteOptions{PropagationPolicy: &policy}); err != nil {
+		return err
+	}
+	var gone, shown time.Time
+	for {
+		counts, err := s.CountPods(ctx, namespace, cluster.JobLabel+"="+job)
+		if err != nil {
+			return err
+		}
+		status, err := s.GetClaim(ctx, namespace, claim)
+		if err != nil {
+			return err
+		}
+		switch {
+		case counts.All > 0:
+			if status.Free() {
+				return fmt.Errorf("the devices are free although %d pods are still there", counts.All)
+			}
+			if time.Since(shown) > 2*time.Second || s.terminal {
+				s.progress("%d pods are left", counts.All)
+				shown = time.Now()
+			}
+		case gone.IsZero():
+			gone = time.Now()
+			s.say("the last pod is gone after %s", seconds(begin))
+		}
+		if counts.All == 0 && status.Free() {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%d pods are left, and the claim still has devices %v, reserved for %+v: %w", counts.All, status.Devices, status.Consumers, context.Cause(ctx))
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+	s.say("the devices are free %s after the last pod; the claim waits for the next Job of that name", seconds(gone))
+	return s.cleanUp(ctx)
+}
+
+func (s *story) cleanUp(ctx context.Context) error {
+	if err := s.DeleteNamespace(ctx, namespace, 2*time.Minute); err != nil {
+		return err
+	}
+	for resource, name := range map[string]string{"deviceclasses": class, "resourceslices": slice} {
+		if err := s.Dynamic.Resource(s.Resource(resource)).Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
+			return err
+		}
+	}
+	s.say("done")
+	return nil
+}
+
+func seconds(since time.Time) string { return fmt.Sprintf("%.1f s", time.Since(since).Seconds()) }
+
+// writes counts what was seen of changes until now.
+func writes(w watch.Interface) int {
+	n := 0
+	for {
+		select {
+		case event, ok := <-w.ResultChan():
+			if !ok {
+				return n
+			}
+			if event.Type == watch.Modified {
+				n++
+			}
+		case <-time.After(200 * time.Millisecond):
+			return n
+		}
+	}
+}

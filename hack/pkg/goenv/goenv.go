@@ -1,0 +1,80 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package goenv is the environment in which the go command runs in a
+// Kubernetes tree. Binaries, unit tests and integration tests share it,
+// because then they share the build cache: what one of them compiled need not
+// be compiled again for the other.
+package goenv
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// ours are the variables that are set here and not taken from the user.
+var ours = []string{"GOFLAGS", "GOWORK", "GO111MODULE", "CGO_ENABLED", "GOEXPERIMENT", "GOARCH", "GOOS"}
+
+// Environ returns the environment of this process with what a Kubernetes tree
+// needs, followed by extra.
+//
+//   - CGO_ENABLED=0: upstream's release binaries are static, too. Only the
+//     race detector needs cgo: pass CGO_ENABLED=1 for it, which compiles
+//     everything anew in any case.
+//   - -trimpath: what was compiled does not depend on where the tree stands.
+//     All trees on a machine share the build cache then: that of another clone,
+//     that of CI, and the unpatched one that "make bench" compares with. Tests
+//     need [TestEnviron] for it.
+//   - no version control stamp: the version is set by the linker.
+//   - the tree's own go.work, found from the current folder.
+func Environ(extra ...string) []string {
+	env := slices.DeleteFunc(os.Environ(), func(kv string) bool {
+		name, _, _ := strings.Cut(kv, "=")
+		return slices.Contains(ours, name)
+	})
+	return append(append(env, "GOFLAGS=-buildvcs=false -trimpath", "CGO_ENABLED=0"), extra...)
+}
+
+// TestEnviron returns the environment for the tests of the Kubernetes tree in the
+// given folder.
+//
+// A few of upstream's packages look for data files beside their source, whose
+// path -trimpath reduces to that of the package. As under Bazel, which upstream
+// once used, they are told through TEST_SRCDIR and TEST_WORKSPACE where
+// k8s.io/kubernetes stands: a symbolic link beside the tree.
+func TestEnviron(tree string, extra ...string) ([]string, error) {
+	tree, err := filepath.Abs(tree)
+	if err != nil {
+		return nil, err
+	}
+	const workspace = "src"
+	parent := filepath.Dir(tree)
+	link := filepath.Join(parent, workspace, "k8s.io", "kubernetes")
+	if err := os.MkdirAll(filepath.Dir(link), 0o755); err != nil {
+		return nil, err
+	}
+	if target, err := os.Readlink(link); err != nil || target != tree {
+		if err := os.RemoveAll(link); err != nil {
+			return nil, err
+		}
+		if err := os.Symlink(tree, link); err != nil {
+			return nil, err
+		}
+	}
+	return Environ(append([]string{"TEST_SRCDIR=" + parent, "TEST_WORKSPACE=" + workspace}, extra...)...), nil
+}

@@ -1,0 +1,410 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package ledger reads hack/ledger.yaml, the one place that says which
+// releases and which features this repository carries, why, and until when.
+package ledger
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"sigs.k8s.io/yaml"
+)
+
+// Path is where the ledger stands in the repository.
+const Path = "hack/ledger.yaml"
+
+// State says whether a release or a feature is there already.
+type State string
+
+const (
+	// Carried releases have a pin and can be built. Carried features are
+	// built into each of their releases that is carried.
+	Carried State = "carried"
+	// Planned is what the ledger only announces.
+	Planned State = "planned"
+)
+
+// Ledger is the content of the file.
+type Ledger struct {
+	// Carry is the n of a version like v1.36.3+dra.<n>: it grows with each
+	// release of this repository.
+	Carry int `json:"carry"`
+	// Releases, oldest first.
+	Releases []Release `json:"releases"`
+	// Features in the order in which they are built into a tree.
+	Features []Feature `json:"features"`
+}
+
+// Release is a minor release of Kubernetes, at one patch release.
+type Release struct {
+	// Name is the minor release, like "1.36".
+	Name string `json:"name"`
+	// Version is the upstream version, like "v1.36.3".
+	Version string `json:"version"`
+	// Released is when upstream made the version. It is the date of the
+	// tree's commits and of what is built from them.
+	Released string `json:"released,omitempty"`
+	// State is carried if hack/releases/<name> has a pin.
+	State State `json:"state"`
+	// Imports maps an import path in our files to the one which stands in
+	// for it in this release.
+	Imports map[string]string `json:"imports,omitempty"`
+	// MissingModules are the modules in upstream's go.work that the Go
+	// module proxy does not have.
+	MissingModules []string `json:"missingModules,omitempty"`
+}
+
+// Feature is a set of overlay files that is carried, and dropped, together.
+type Feature struct {
+	// Slug is the name of the feature in file names.
+	Slug string `json:"slug"`
+	// Title is the subject of the feature's commit.
+	Title string `json:"title"`
+	// State of the feature.
+	State State `json:"state"`
+	// KEP is the number of the Kubernetes enhancement proposal, if any.
+	KEP int `json:"kep,omitempty"`
+	// Gates are the feature gates, the feature's own one first.
+	Gates []string `json:"gates,omitempty"`
+	// Releases says for which release the feature is meant, and what is
+	// carried there in a word or two. "base" means that upstream has all
+	// of it, and nothing is carried.
+	Releases map[string]string `json:"releases"`
+	// Why it is carried.
+	Why string `json:"why"`
+	// Upstream is the state of the feature upstream.
+	Upstream string `json:"upstream"`
+	// DropWhen says when the feature can be dropped.
+	DropWhen string `json:"dropWhen"`
+	// Files are patterns (path.Match) of whole overlay files that belong to
+	// the feature although neither file name nor folder contains the slug.
+	Files []string `json:"files,omitempty"`
+	// Tests are upstream's tests that had to change.
+	Tests []TestChange `json:"tests,omitempty"`
+	// Carries are the single changes of a feature that is a collection.
+	Carries []Carry `json:"carries,omitempty"`
+}
+
+// TestChange is a test of upstream which a seam changes.
+type TestChange struct {
+	// Path is the path in the Kubernetes tree.
+	Path string `json:"path"`
+	// Why the test had to change.
+	Why string `json:"why"`
+}
+
+// Carry is one change in a feature which is a collection of changes.
+type Carry struct {
+	// Name identifies the change.
+	Name string `json:"name"`
+	// Why it is carried.
+	Why string `json:"why"`
+	// Upstream is the issue or pull request, or what is known instead.
+	Upstream string `json:"upstream"`
+	// DropWhen says when it can be dropped.
+	DropWhen string `json:"dropWhen"`
+	// Tests fail without the change.
+	Tests []string `json:"tests"`
+}
+
+// InBase is the word in Feature.Releases for a release which has the feature.
+const InBase = "base"
+
+var (
+	releaseName = regexp.MustCompile(`^[0-9]+\.[0-9]+$`)
+	slugName    = regexp.MustCompile(`^[a-z][a-z0-9]*$`)
+)
+
+// Load reads and checks the ledger of the repository at root.
+func Load(root string) (*Ledger, error) {
+	data, err := os.ReadFile(filepath.Join(root, Path))
+	if err != nil {
+		return nil, fmt.Errorf("reading the ledger: %w", err)
+	}
+	l, err := Parse(data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", Path, err)
+	}
+	return l, nil
+}
+
+// Parse reads and checks a ledger. Unknown fields are errors.
+func Parse(data []byte) (*Ledger, error) {
+	var l Ledger
+	if err := yaml.UnmarshalStrict(data, &l); err != nil {
+		return nil, err
+	}
+	if err := l.validate(); err != nil {
+		return nil, err
+	}
+	return &l, nil
+}
+
+func (l *Ledger) validate() error {
+	var errs []error
+	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+
+	if l.Carry < 1 {
+		fail("carry must be 1 or more")
+	}
+	for i, r := range l.Releases {
+		where := fmt.Sprintf("release %q", r.Name)
+		if !releaseName.MatchString(r.Name) {
+			fail("%s: name is not like 1.36", where)
+			continue
+		}
+		if i > 0 && compare(l.Releases[i-1].Name, r.Name) >= 0 {
+			fail("%s: releases must be listed once, oldest first", where)
+		}
+		if !strings.HasPrefix(r.Version, "v"+r.Name+".") {
+			fail("%s: version %q is not a version of it", where, r.Version)
+		}
+		if err := r.State.validate(); err != nil {
+			fail("%s: %w", where, err)
+		}
+		if _, err := time.Parse(time.RFC3339, r.Released); err != nil && (r.State == Carried || r.Released != "") {
+			fail("%s: released must be a time like 2026-07-22T18:07:38Z", where)
+		}
+		for from, to := range r.Imports {
+			if from == to || from == "" || to == "" {
+				fail("%s: import %q cannot stand for %q", where, to, from)
+			}
+		}
+	}
+	seen := map[string]bool{}
+	for _, f := range l.Features {
+		where := fmt.Sprintf("feature %q", f.Slug)
+		if !slugName.MatchString(f.Slug) {
+			fail("%s: a slug has lower case letters and digits only", where)
+		}
+		if seen[f.Slug] {
+			fail("%s: listed twice", where)
+		}
+		seen[f.Slug] = true
+		if err := f.State.validate(); err != nil {
+			fail("%s: %w", where, err)
+		}
+		for _, text := range []struct{ name, value string }{
+			{"title", f.Title}, {"why", f.Why}, {"upstream", f.Upstream}, {"dropWhen", f.DropWhen},
+		} {
+			if strings.TrimSpace(text.value) == "" {
+				fail("%s: %s is missing", where, text.name)
+			}
+		}
+		if strings.Contains(f.Title, "\n") {
+			fail("%s: title has more than one line", where)
+		}
+		if len(f.Releases) == 0 {
+			fail("%s: no releases", where)
+		}
+		for name, what := range f.Releases {
+			if l.find(name) == nil {
+				fail("%s: the ledger has no release %q", where, name)
+			}
+			if what == "" {
+				fail("%s: release %s: what is carried?", where, name)
+			}
+		}
+		for _, pattern := range f.Files {
+			if _, err := path.Match(pattern, ""); err != nil {
+				fail("%s: files: %q: %w", where, pattern, err)
+			}
+		}
+		for _, t := range f.Tests {
+			if t.Path == "" || t.Why == "" {
+				fail("%s: tests: path and why are both needed", where)
+			}
+		}
+		for _, c := range f.Carries {
+			if c.Name == "" || c.Why == "" || c.Upstream == "" || c.DropWhen == "" || len(c.Tests) == 0 {
+				fail("%s: carry %q: name, why, upstream, dropWhen and tests are all needed", where, c.Name)
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (s State) validate() error {
+	if s != Carried && s != Planned {
+		return fmt.Errorf("state must be %q or %q, not %q", Carried, Planned, s)
+	}
+	return nil
+}
+
+func (l *Ledger) find(name string) *Release {
+	for i := range l.Releases {
+		if l.Releases[i].Name == name {
+			return &l.Releases[i]
+		}
+	}
+	return nil
+}
+
+// Release returns the row of a release that is carried.
+func (l *Ledger) Release(name string) (*Release, error) {
+	r := l.find(name)
+	switch {
+	case r == nil:
+		return nil, fmt.Errorf("unknown release %q: the ledger has %s", name, strings.Join(l.names(nil), ", "))
+	case r.State != Carried:
+		return nil, fmt.Errorf("release %s (%s) is planned, it is not carried yet: carried is %s",
+			r.Name, r.Version, strings.Join(l.names(func(r *Release) bool { return r.State == Carried }), ", "))
+	}
+	return r, nil
+}
+
+// HasRelease says whether the ledger knows the release, carried or planned.
+func (l *Ledger) HasRelease(name string) bool { return l.find(name) != nil }
+
+// Default is the newest release that is carried.
+func (l *Ledger) Default() (*Release, error) {
+	for i := len(l.Releases) - 1; i >= 0; i-- {
+		if l.Releases[i].State == Carried {
+			return &l.Releases[i], nil
+		}
+	}
+	return nil, errors.New("the ledger has no release that is carried")
+}
+
+// Carried are the releases that can be built, oldest first.
+func (l *Ledger) Carried() []*Release {
+	var rs []*Release
+	for i := range l.Releases {
+		if l.Releases[i].State == Carried {
+			rs = append(rs, &l.Releases[i])
+		}
+	}
+	return rs
+}
+
+func (l *Ledger) names(keep func(*Release) bool) []string {
+	var names []string
+	for i := range l.Releases {
+		if keep == nil || keep(&l.Releases[i]) {
+			names = append(names, l.Releases[i].Name)
+		}
+	}
+	return names
+}
+
+// Feature returns the row of a feature, nil if there is none.
+func (l *Ledger) Feature(slug string) *Feature {
+	for i := range l.Features {
+		if l.Features[i].Slug == slug {
+			return &l.Features[i]
+		}
+	}
+	return nil
+}
+
+// Slugs are the slugs of all features, in the ledger's order.
+func (l *Ledger) Slugs() []string {
+	var slugs []string
+	for _, f := range l.Features {
+		slugs = append(slugs, f.Slug)
+	}
+	return slugs
+}
+
+// FeaturesOf are the features which are built into a release, in order.
+func (l *Ledger) FeaturesOf(release string) []*Feature {
+	var fs []*Feature
+	for i := range l.Features {
+		if l.Features[i].In(release) {
+			fs = append(fs, &l.Features[i])
+		}
+	}
+	return fs
+}
+
+// In says whether the feature is built into the release.
+func (f *Feature) In(release string) bool {
+	what, ok := f.Releases[release]
+	return f.State == Carried && ok && what != InBase
+}
+
+// Stamp is the version of what is built from this release.
+func (l *Ledger) Stamp(r *Release) string {
+	return fmt.Sprintf("%s+dra.%d", r.Version, l.Carry)
+}
+
+// Date is the time of the release, the zero time if the ledger does not say.
+func (r *Release) Date() time.Time {
+	t, err := time.Parse(time.RFC3339, r.Released)
+	if err != nil {
+		return time.Time{}
+	}
+	return t.UTC()
+}
+
+// Range is a range of releases, both ends included.
+type Range struct {
+	From, To string
+}
+
+// ParseRange reads "1.32" or "1.32-1.33".
+func ParseRange(s string) (Range, error) {
+	from, to, isRange := strings.Cut(s, "-")
+	if !isRange {
+		to = from
+	}
+	if !releaseName.MatchString(from) || !releaseName.MatchString(to) {
+		return Range{}, fmt.Errorf("%q is neither a release nor a range of releases", s)
+	}
+	if order := compare(from, to); order > 0 || order == 0 && isRange {
+		return Range{}, fmt.Errorf("range %q: the first release must be older than the second", s)
+	}
+	return Range{From: from, To: to}, nil
+}
+
+// Contains says whether the release is in the range.
+func (r Range) Contains(release string) bool {
+	return compare(r.From, release) <= 0 && compare(release, r.To) <= 0
+}
+
+func (r Range) String() string {
+	if r.From == r.To {
+		return r.From
+	}
+	return r.From + "-" + r.To
+}
+
+// compare orders two well-formed release names.
+func compare(a, b string) int {
+	return slices.Compare(numbers(a), numbers(b))
+}
+
+func numbers(release string) []int {
+	var ns []int
+	for part := range strings.SplitSeq(release, ".") {
+		n, err := strconv.Atoi(part)
+		if err != nil { // longer than an int: newer than everything
+			n = int(^uint(0) >> 1)
+		}
+		ns = append(ns, n)
+	}
+	return ns
+}

@@ -1,0 +1,390 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package testplan decides which packages of a Kubernetes tree get tested, and how.
+package testplan
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"kubernetes-dra/hack/pkg/ledger"
+	"kubernetes-dra/hack/pkg/overlay"
+	"kubernetes-dra/hack/pkg/testrun"
+)
+
+// upstreamUnit are packages whose tests must stay green although we do not
+// necessarily have a file or a seam in them. "/..." includes everything below.
+var upstreamUnit = []string{
+	"cmd/kube-controller-manager/app",
+	"pkg/api/resourceclaimspec",
+	"pkg/api/testing",
+	"pkg/apis/resource/...",
+	"pkg/controller/devicetainteviction",
+	"pkg/controller/resourceclaim",
+	"pkg/features",
+	"pkg/kubelet/cm/dra/...",
+	"pkg/printers/internalversion",
+	"pkg/quota/v1/evaluator/core",
+	"pkg/registry/resource/...",
+	"pkg/scheduler/framework/plugins/dynamicresources/...",
+	"plugin/pkg/admission/noderestriction",
+	"plugin/pkg/auth/authorizer/node",
+	"plugin/pkg/auth/authorizer/rbac/bootstrappolicy",
+	"staging/src/k8s.io/api",
+	"staging/src/k8s.io/dynamic-resource-allocation/...",
+}
+
+// upstreamIntegration is the same for tests with a real API server.
+var upstreamIntegration = []string{
+	"test/integration/dra/...",
+	"test/integration/scheduler_perf/dra",
+}
+
+// raced are packages with logic of ours that runs in several goroutines. They
+// are tested with the race detector.
+var raced = []string{
+	"pkg/apis/resource/validation",
+	"pkg/controller/devicetainteviction",
+	"pkg/controller/resourceclaim",
+	"pkg/kubelet/cm/dra/...",
+	"pkg/scheduler/framework/plugins/dynamicresources",
+	"staging/src/k8s.io/dynamic-resource-allocation/resourceclaim",
+}
+
+// forced are the constructors which do not look at the feature gate: they get
+// told by their caller, and upstream's tests tell them explicitly what is on. When
+// those tests shall run with a feature on, then the constructor has to insist.
+var forced = []struct {
+	gate, path, function, statement string
+}{
+	{"DRAReservedForWorkloads", "pkg/controller/resourceclaim/controller.go", "NewController", "features.ReservedForWorkloads = true"},
+	{"DRAReservedForWorkloads", "pkg/scheduler/framework/plugins/dynamicresources/dynamicresources.go", "New", "fts.EnableDRAReservedForWorkloads = true"},
+}
+
+// emulated is the oldest version which tests may emulate with the feature gates on:
+// the first one in which DynamicResourceAllocation, which all of them depend on, is
+// on by default.
+const emulated = "1.34"
+
+// Plan is what gets tested in a tree.
+type Plan struct {
+	// Tree is the directory of the tree.
+	Tree string
+	// Gates are the feature gates of the features in the tree.
+	Gates []string
+	// Unit has the packages with unit tests.
+	Unit []Target
+	// Integration has the packages with integration tests.
+	Integration []Target
+	// Absent are packages on the list of this program that the release does
+	// not have.
+	Absent []string
+}
+
+// Target is one package.
+type Target struct {
+	testrun.Package
+	// Name is the name in the package clause.
+	Name string
+	// Tests are all test functions.
+	Tests []string
+	// Race says that it gets tested with the race detector.
+	Race bool
+	// Gated packages belong to the main module. Only those know about feature
+	// gates.
+	Gated bool
+}
+
+// OnlyOurs returns true if no test of the package is upstream's.
+func (t Target) OnlyOurs() bool {
+	return !slices.ContainsFunc(t.Tests, func(name string) bool { return !slices.Contains(t.Own, name) })
+}
+
+// File is a file of the overlay in a tree.
+type File struct {
+	Path string
+	Seam bool
+}
+
+// Files lists what the overlay has for a release.
+func Files(repo string, l *ledger.Ledger, release string) ([]File, error) {
+	entries, err := overlay.Scan(repo, l)
+	if err != nil {
+		return nil, err
+	}
+	stages, err := overlay.Resolve(entries, l, release)
+	if err != nil {
+		return nil, err
+	}
+	var files []File
+	for _, stage := range stages {
+		for _, e := range stage.Entries {
+			files = append(files, File{Path: e.Path, Seam: e.Seam})
+		}
+	}
+	return files, nil
+}
+
+// Gates returns the feature gates of all features in a release.
+func Gates(l *ledger.Ledger, release string) []string {
+	var gates []string
+	for _, f := range l.FeaturesOf(release) {
+		if len(f.Gates) > 0 {
+			gates = append(gates, f.Gates[0])
+		}
+	}
+	return gates
+}
+
+// New determines what there is to test.
+func New(ctx context.Context, tree string, files []File, gates []string) (*Plan, error) {
+	plan := &Plan{Tree: tree, Gates: gates}
+	unit := map[string]bool{}
+	integration := map[string]bool{}
+	add := func(patterns []string, to map[string]bool) {
+		for _, pattern := range patterns {
+			if _, err := os.Stat(filepath.Join(tree, strings.TrimSuffix(pattern, "/..."))); err != nil {
+				plan.Absent = append(plan.Absent, pattern)
+				continue
+			}
+			to[pattern] = true
+		}
+	}
+	add(upstreamUnit, unit)
+	add(upstreamIntegration, integration)
+
+	own := map[string][]string{}
+	for _, f := range files {
+		if path.Ext(f.Path) != ".go" {
+			continue
+		}
+		dir := path.Dir(f.Path)
+		if !f.Seam && strings.HasSuffix(f.Path, "_test.go") {
+			own[dir] = append(own[dir], filepath.Join(tree, f.Path))
+		}
+		switch {
+		case strings.HasPrefix(f.Path, "test/integration/"):
+			// A helper for integration tests has no tests of its own, and whether
+			// it works shows when those run.
+			if slices.Contains(own[dir], filepath.Join(tree, f.Path)) {
+				integration[dir] = true
+			}
+		case strings.HasPrefix(f.Path, "test/"):
+			// End-to-end tests need a cluster.
+		default:
+			unit[dir] = true
+		}
+	}
+
+	var err error
+	if plan.Unit, err = plan.targets(ctx, unit, own); err != nil {
+		return nil, err
+	}
+	if plan.Integration, err = plan.targets(ctx, integration, own); err != nil {
+		return nil, err
+	}
+	return plan, nil
+}
+
+// listed is what we need to know from "go list".
+type listed struct {
+	ImportPath, Dir, Name     string
+	TestGoFiles, XTestGoFiles []string
+	Module                    *struct{ Path string }
+	Error                     *struct{ Err string }
+}
+
+// targets finds all packages with tests.
+func (p *Plan) targets(ctx context.Context, patterns map[string]bool, own map[string][]string) ([]Target, error) {
+	args := []string{"list", "-e", "-json=ImportPath,Dir,Name,TestGoFiles,XTestGoFiles,Module,Error"}
+	for pattern := range patterns {
+		args = append(args, "./"+pattern)
+	}
+	slices.Sort(args[3:])
+	if len(args) == 3 {
+		return nil, nil
+	}
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir = p.Tree
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("go list: %w\n%s", err, stderr.String())
+	}
+	var targets []Target
+	var errs []error
+	for decoder := json.NewDecoder(bytes.NewReader(out)); ; {
+		var l listed
+		if err := decoder.Decode(&l); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			return nil, fmt.Errorf("go list: %w", err)
+		}
+		testFiles := slices.Concat(l.TestGoFiles, l.XTestGoFiles)
+		if len(testFiles) == 0 {
+			continue
+		}
+		rel, err := filepath.Rel(p.Tree, l.Dir)
+		if err != nil {
+			return nil, err
+		}
+		rel = filepath.ToSlash(rel)
+		t := Target{
+			Package: testrun.Package{Path: l.ImportPath, Dir: l.Dir},
+			Name:    l.Name,
+			Race:    slices.ContainsFunc(raced, func(pattern string) bool { return match(pattern, rel) }),
+			Gated:   l.Module != nil && l.Module.Path == "k8s.io/kubernetes",
+		}
+		for i := range testFiles {
+			testFiles[i] = filepath.Join(l.Dir, testFiles[i])
+		}
+		if t.Tests, err = testrun.TestFunctions(testFiles...); err != nil {
+			errs = append(errs, err)
+		}
+		if t.Own, err = testrun.TestFunctions(own[rel]...); err != nil {
+			errs = append(errs, err)
+		}
+		if len(t.Tests) == 0 {
+			// Only helpers or benchmarks.
+			continue
+		}
+		targets = append(targets, t)
+	}
+	slices.SortFunc(targets, func(a, b Target) int { return strings.Compare(a.Path, b.Path) })
+	return targets, errors.Join(errs...)
+}
+
+// Root lists the packages of the root module of this repository which have
+// tests. All of these tests are ours.
+func Root(ctx context.Context, repo string) ([]Target, error) {
+	p := &Plan{Tree: repo}
+	targets, err := p.targets(ctx, map[string]bool{"...": true}, nil)
+	for i := range targets {
+		targets[i].Own = targets[i].Tests
+	}
+	return targets, err
+}
+
+// match compares a directory with a pattern.
+func match(pattern, dir string) bool {
+	if prefix, ok := strings.CutSuffix(pattern, "/..."); ok {
+		return dir == prefix || strings.HasPrefix(dir, prefix+"/")
+	}
+	return dir == pattern
+}
+
+// Packages returns those targets which meet a condition.
+func Packages(targets []Target, condition func(Target) bool) []testrun.Package {
+	var packages []testrun.Package
+	for _, t := range targets {
+		if condition(t) {
+			packages = append(packages, t.Package)
+		}
+	}
+	return packages
+}
+
+// GatesOn returns how to run upstream's tests with the feature gates on. Our
+// own tests are left out: each of them says itself whether its feature is on.
+func (p *Plan) GatesOn(dir string) (targets []Target, flag string, err error) {
+	o, err := testrun.NewOverlay(dir)
+	if err != nil {
+		return nil, "", err
+	}
+	for _, t := range p.Unit {
+		if !t.Gated || t.OnlyOurs() {
+			continue
+		}
+		t.Skip = t.Own
+		t.Proof = testrun.GateProof
+		if err := o.GateFile(t.Dir, t.Name, "", p.Gates); err != nil {
+			return nil, "", err
+		}
+		targets = append(targets, t)
+	}
+	if err := o.GatesOffBefore(p.Tree, emulated, p.Gates); err != nil {
+		return nil, "", err
+	}
+	for _, f := range forced {
+		if !slices.Contains(p.Gates, f.gate) {
+			continue
+		}
+		if err := o.Force(filepath.Join(p.Tree, f.path), f.function, f.statement); err != nil {
+			return nil, "", fmt.Errorf("turning on %s: %w", f.gate, err)
+		}
+	}
+	flag, err = o.Flag()
+	return targets, flag, err
+}
+
+// GatesVariable is the environment variable which turns the feature gates on
+// in the binaries that Compile builds.
+const GatesVariable = "CARRY_FEATURE_GATES_ON"
+
+// Compile builds the binaries of the integration tests into a directory. One binary
+// serves for both, with the gates off and on: linking takes long.
+func (p *Plan) Compile(ctx context.Context, dir string, progress func(Target), failed func(Target, error)) ([]Target, error) {
+	o, err := testrun.NewOverlay(filepath.Join(dir, "overlay"))
+	if err != nil {
+		return nil, err
+	}
+	for _, t := range p.Integration {
+		if t.OnlyOurs() {
+			continue
+		}
+		if err := o.GateFile(t.Dir, t.Name, GatesVariable, p.Gates); err != nil {
+			return nil, err
+		}
+	}
+	if err := o.GatesOffBefore(p.Tree, emulated, p.Gates); err != nil {
+		return nil, err
+	}
+	flag, err := o.Flag()
+	if err != nil {
+		return nil, err
+	}
+	var targets []Target
+	for _, t := range p.Integration {
+		progress(t)
+		if !t.OnlyOurs() {
+			t.Proof = testrun.GateProof
+		}
+		t.Binary = filepath.Join(dir, strings.ReplaceAll(strings.TrimPrefix(t.Path, "k8s.io/kubernetes/test/integration/"), "/", "-")+".test")
+		cmd := exec.CommandContext(ctx, "go", "test", "-c", flag, "-o", t.Binary, t.Path)
+		cmd.Dir = p.Tree
+		if out, err := cmd.CombinedOutput(); err != nil {
+			if ctx.Err() != nil {
+				return nil, context.Cause(ctx)
+			}
+			failed(t, fmt.Errorf("%w\n%s", err, out))
+			continue
+		}
+		targets = append(targets, t)
+	}
+	return targets, nil
+}

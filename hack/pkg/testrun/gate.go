@@ -1,0 +1,225 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package testrun
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// GateProof is the test in each gate file.
+const GateProof = "TestFeatureGatesAreOnAtTheEnd"
+
+// gateFileName sorts after all others: tests run in the order of the file names, so
+// the proof gets checked last.
+const gateFileName = "zzz_carry_gates_test.go"
+
+// Overlay collects replacements for the -overlay flag of the go command: the tree
+// on disk does not change, only what gets compiled.
+type Overlay struct {
+	dir     string
+	replace map[string]string
+}
+
+// NewOverlay keeps the replacements in the given directory. Its path has to remain the
+// same between runs, otherwise nothing that depends on it can come from the build cache.
+func NewOverlay(dir string) (*Overlay, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		return nil, err
+	}
+	return &Overlay{dir: dir, replace: map[string]string{}}, os.MkdirAll(dir, 0o755)
+}
+
+// Add makes the go command see the given content at a path.
+func (o *Overlay) Add(path string, content []byte) error {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return err
+	}
+	file := filepath.Join(o.dir, strings.ReplaceAll(strings.TrimPrefix(path, "/"), "/", "__"))
+	o.replace[path] = file
+	return os.WriteFile(file, content, 0o644)
+}
+
+// Read returns what the go command sees at a path.
+func (o *Overlay) Read(path string) ([]byte, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, err
+	}
+	if file, ok := o.replace[path]; ok {
+		path = file
+	}
+	return os.ReadFile(path)
+}
+
+// Flag writes the list of replacements and returns the flag for the go command.
+func (o *Overlay) Flag() (string, error) {
+	content, err := json.MarshalIndent(map[string]any{"Replace": o.replace}, "", "  ")
+	if err != nil {
+		return "", err
+	}
+	file := filepath.Join(o.dir, "overlay.json")
+	return "-overlay=" + file, os.WriteFile(file, content, 0o644)
+}
+
+// GateFile adds a test file to the package in the given directory. It turns feature
+// gates on before any test runs if the environment variable is set to "true", and always
+// if env is empty. Its test [GateProof] passes if they are still on at the end,
+// that is if no test turned one off for good.
+//
+// Tests that were written without knowledge of a feature do not set its gate, so
+// they run with the feature on then. The file belongs to the external test package
+// because that one may import everything.
+func (o *Overlay) GateFile(dir, pkg, env string, gates []string) error {
+	slices.Sort(gates)
+	var b strings.Builder
+	fmt.Fprintf(&b, "package %s_test\n\n", strings.TrimSuffix(pkg, "_test"))
+	b.WriteString("import (\n\t\"os\"\n\t\"testing\"\n\n" +
+		"\tutilfeature \"k8s.io/apiserver/pkg/util/feature\"\n" +
+		"\t\"k8s.io/component-base/featuregate\"\n" +
+		"\t_ \"k8s.io/kubernetes/pkg/features\"\n)\n\n")
+	fmt.Fprintf(&b, "var carryGates = %#v\n\n", gates)
+	condition := "true"
+	if env != "" {
+		condition = fmt.Sprintf("os.Getenv(%q) == \"true\"", env)
+	}
+	fmt.Fprintf(&b, "var carryGatesOn = %s\n\n", condition)
+	b.WriteString(`func init() {
+	if !carryGatesOn {
+		return
+	}
+	for _, gate := range carryGates {
+		if err := utilfeature.DefaultMutableFeatureGate.Set(gate + "=true"); err != nil {
+			_, _ = os.Stderr.WriteString(err.Error() + "\n")
+			os.Exit(1)
+		}
+	}
+}
+
+`)
+	fmt.Fprintf(&b, `func %s(t *testing.T) {
+	for _, gate := range carryGates {
+		if utilfeature.DefaultFeatureGate.Enabled(featuregate.Feature(gate)) != carryGatesOn {
+			t.Errorf("feature gate %%s: want on = %%t", gate, carryGatesOn)
+		}
+	}
+}
+`, GateProof)
+	return o.Add(filepath.Join(dir, gateFileName), []byte(b.String()))
+}
+
+// gateTesting is the package whose functions tests call to set feature gates.
+const gateTesting = "staging/src/k8s.io/component-base/featuregate/testing"
+
+// GatesOffBefore turns feature gates off for as long as a test emulates a version
+// before the given one. A test may do that for a reason that has nothing to do with
+// the feature. Then the gate cannot be on because what it depends on did not
+// exist yet, or was off.
+func (o *Overlay) GatesOffBefore(tree, version string, gates []string) error {
+	var b strings.Builder
+	b.WriteString("package testing\n\nimport (\n\t\"k8s.io/apimachinery/pkg/util/version\"\n\t\"k8s.io/component-base/featuregate\"\n)\n\n")
+	fmt.Fprintf(&b, `func carryGatesOffBefore(tb TB, gate featuregate.FeatureGate, emulated *version.Version) {
+	tb.Helper()
+	if emulated.AtLeast(version.MustParse(%q)) {
+		return
+	}
+	for _, name := range %#v {
+		if f := featuregate.Feature(name); gate.Enabled(f) {
+			SetFeatureGatesDuringTest(tb, gate, FeatureOverrides{f: false})
+		}
+	}
+}
+`, version, gates)
+	dir := filepath.Join(tree, filepath.FromSlash(gateTesting))
+	if err := o.Add(filepath.Join(dir, "zzz_carry_gates.go"), []byte(b.String())); err != nil {
+		return err
+	}
+	return o.Force(filepath.Join(dir, "feature_gate.go"), "SetFeatureGateVersionsDuringTest", "carryGatesOffBefore(tb, gate, emuVer)")
+}
+
+// Force makes a function begin with one more statement. It is for components
+// whose tests do not look at the feature gates and pass a struct to
+// the constructor instead.
+func (o *Overlay) Force(path, function, statement string) error {
+	src, err := o.Read(path)
+	if err != nil {
+		return err
+	}
+	src, err = insertFirst(src, function, statement)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return o.Add(path, src)
+}
+
+func insertFirst(src []byte, function, statement string) ([]byte, error) {
+	fset := token.NewFileSet()
+	file, err := parser.ParseFile(fset, "", src, parser.SkipObjectResolution)
+	if err != nil {
+		return nil, err
+	}
+	for _, decl := range file.Decls {
+		fn, ok := decl.(*ast.FuncDecl)
+		if !ok || fn.Recv != nil || fn.Name.Name != function || fn.Body == nil {
+			continue
+		}
+		// On the same line, so that all positions in stack traces remain right.
+		at := fset.Position(fn.Body.Lbrace).Offset + 1
+		return slices.Concat(src[:at], []byte(" "+statement+";"), src[at:]), nil
+	}
+	return nil, fmt.Errorf("there is no function %s", function)
+}
+
+// TestFunctions returns the names of the functions in Go test files which "go test"
+// runs by default: tests, fuzz tests and examples.
+func TestFunctions(files ...string) ([]string, error) {
+	var names []string
+	var errs []error
+	for _, path := range files {
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		for _, decl := range file.Decls {
+			fn, ok := decl.(*ast.FuncDecl)
+			if !ok || fn.Recv != nil || fn.Name.Name == "TestMain" {
+				continue
+			}
+			for _, prefix := range []string{"Test", "Fuzz", "Example"} {
+				if strings.HasPrefix(fn.Name.Name, prefix) {
+					names = append(names, fn.Name.Name)
+				}
+			}
+		}
+	}
+	slices.Sort(names)
+	return names, errors.Join(errs...)
+}

@@ -1,0 +1,689 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package testrun
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// maxReruns is how often a failed test of upstream gets another chance.
+const maxReruns = 2
+
+// heartbeat is how long the screen may remain silent.
+const heartbeat = 30 * time.Second
+
+// Package is something to test.
+type Package struct {
+	// Path is the import path.
+	Path string
+	// Dir is where its tests run. Only needed together with Binary.
+	Dir string
+	// Binary is the compiled test ("go test -c"). If empty, "go test" builds and
+	// runs the package.
+	Binary string
+	// Own has the test functions which are ours.
+	Own []string
+	// Skip has test functions which shall not run.
+	Skip []string
+	// Proof is the name of a test which must be seen to pass, see
+	// [Overlay.GateFile]. It is not counted.
+	Proof string
+}
+
+// Step tests some packages in one way.
+type Step struct {
+	// Name is what the step is called on the screen.
+	Name string
+	// Dir is where "go test" runs.
+	Dir string
+	// Env gets added to the environment.
+	Env []string
+	// Packages are tested, all of them.
+	Packages []Package
+	// Flags are for "go test", or for the test binaries without the "test."
+	// prefix. Values have to be attached with an equal sign.
+	Flags []string
+	// Parallel is how many test binaries run at the same time.
+	Parallel int
+}
+
+// Runner runs steps and remembers what came of them.
+type Runner struct {
+	// Out is the screen.
+	Out io.Writer
+	// LogDir gets one directory per step with one file per package.
+	LogDir string
+
+	steps      []stepSummary
+	failures   []failure
+	rerun      []string
+	ownSkipped []string
+	passed     int
+	failed     int
+	skipped    int
+	silent     time.Time
+	outMutex   sync.Mutex
+}
+
+type stepSummary struct {
+	name                    string
+	passed, failed, skipped int
+	elapsed                 time.Duration
+}
+
+type failure struct {
+	what string
+	log  string
+	tail []string
+}
+
+func (r *Runner) printf(format string, args ...any) {
+	r.outMutex.Lock()
+	defer r.outMutex.Unlock()
+	r.silent = time.Now()
+	_, _ = fmt.Fprintf(r.Out, format, args...)
+}
+
+// Fail records something that went wrong outside of a test, for example
+// a build. It counts as one failed test.
+func (r *Runner) Fail(what string, err error) {
+	r.failed++
+	r.failures = append(r.failures, failure{what: what, tail: strings.Split(strings.TrimSpace(err.Error()), "\n")})
+	r.printf("  FAIL  %s\n", what)
+}
+
+// Do runs a check which is not a Go test. It counts as one test.
+func (r *Runner) Do(name string, check func() error) {
+	start := time.Now()
+	r.printf("=== %s\n", name)
+	before := r.failed
+	if err := check(); err != nil {
+		r.Fail(name, err)
+	} else {
+		r.passed++
+		r.printf("  ok    %s  %s\n", name, round(time.Since(start)))
+	}
+	r.steps = append(r.steps, stepSummary{name: name, passed: 1 - (r.failed - before), failed: r.failed - before, elapsed: time.Since(start)})
+}
+
+// Run runs one step. It only returns an error if the context got canceled:
+// everything else is part of the summary.
+func (r *Runner) Run(ctx context.Context, step Step) error {
+	start := time.Now()
+	r.printf("=== %s: %d packages\n", step.Name, len(step.Packages))
+	logs := newLogs(filepath.Join(r.LogDir, slug(step.Name)))
+	defer logs.close()
+
+	run := &stepRun{Runner: r, Step: step, logs: logs, start: start}
+	stop := run.beat()
+	res := run.all(ctx, step.Packages)
+	for range maxReruns {
+		if ctx.Err() != nil {
+			break
+		}
+		if !run.again(ctx, res) {
+			break
+		}
+	}
+	stop()
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	run.summarize(res)
+	return nil
+}
+
+// Summary prints what was found. The last line is "N passed, N failed, N skipped".
+// It returns an error if anything failed or if nothing ran.
+func (r *Runner) Summary() error {
+	var b strings.Builder
+	b.WriteString("\n")
+	for _, f := range r.failures {
+		fmt.Fprintf(&b, "--- FAIL %s\n", f.what)
+		if f.log != "" {
+			fmt.Fprintf(&b, "    log: %s\n", f.log)
+		}
+		for _, line := range f.tail {
+			fmt.Fprintf(&b, "    | %s\n", line)
+		}
+	}
+	section := func(title string, lines []string) {
+		if len(lines) == 0 {
+			return
+		}
+		fmt.Fprintf(&b, "%s (%d):\n", title, len(lines))
+		for _, line := range lines {
+			fmt.Fprintf(&b, "    %s\n", line)
+		}
+	}
+	section("Upstream's tests that failed and were run again", r.rerun)
+	section("Our tests that were skipped", r.ownSkipped)
+	if len(r.failures) > 0 {
+		fmt.Fprintf(&b, "Failed (%d):\n", len(r.failures))
+		for _, f := range r.failures {
+			fmt.Fprintf(&b, "    %s\n", f.what)
+		}
+	}
+	for _, s := range r.steps {
+		fmt.Fprintf(&b, "%-48s %7d passed %5d failed %5d skipped %9s\n", s.name, s.passed, s.failed, s.skipped, round(s.elapsed))
+	}
+	fmt.Fprintf(&b, "%d passed, %d failed, %d skipped\n", r.passed, r.failed, r.skipped)
+	r.printf("%s", b.String())
+	switch {
+	case r.failed > 0:
+		return fmt.Errorf("%d tests failed", r.failed)
+	case r.passed == 0:
+		return errors.New("no tests were run")
+	}
+	return nil
+}
+
+// stepRun is a step while it runs.
+type stepRun struct {
+	*Runner
+	Step
+	logs  *logs
+	start time.Time
+
+	mutex    sync.Mutex
+	packages int
+	tests    int
+	// errors has what commands had to say that ended without a result for
+	// each of their packages.
+	errors []string
+	// reruns counts the attempts of each test that was run again.
+	reruns map[string]int
+}
+
+// beat prints a line from time to time while nothing else happens.
+func (s *stepRun) beat() (stop func()) {
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		ticker := time.NewTicker(time.Second)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-done:
+				return
+			case <-ticker.C:
+			}
+			s.outMutex.Lock()
+			silent := time.Since(s.silent)
+			s.outMutex.Unlock()
+			if silent < heartbeat {
+				continue
+			}
+			s.mutex.Lock()
+			packages, tests := s.packages, s.tests
+			s.mutex.Unlock()
+			s.printf("  ...   %d of %d packages, %d tests, %s\n", packages, len(s.Packages), tests, round(time.Since(s.start)))
+		}
+	})
+	return func() {
+		close(done)
+		wg.Wait()
+	}
+}
+
+// all runs all packages. Packages for "go test" which skip the same tests
+// share one invocation because loading and building is faster together.
+func (s *stepRun) all(ctx context.Context, packages []Package) *results {
+	groups := map[string][]Package{}
+	var keys []string
+	for _, p := range packages {
+		key := "binary " + p.Path
+		if p.Binary == "" {
+			key = "skip " + skipPattern(p.Skip)
+		}
+		if groups[key] == nil {
+			keys = append(keys, key)
+		}
+		groups[key] = append(groups[key], p)
+	}
+	// Large groups first, otherwise in the order that was asked for.
+	slices.SortStableFunc(keys, func(a, b string) int { return cmp.Compare(len(groups[b]), len(groups[a])) })
+
+	res := newResults()
+	var mutex sync.Mutex
+	slots := make(chan struct{}, max(1, s.Parallel))
+	var wg sync.WaitGroup
+	for _, key := range keys {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			one := s.command(ctx, groups[key], groups[key][0].Skip)
+			mutex.Lock()
+			defer mutex.Unlock()
+			for _, path := range one.order {
+				res.order = append(res.order, path)
+				res.packages[path] = one.packages[path]
+			}
+			for path, out := range one.builds {
+				res.builds[path] = out
+			}
+		})
+	}
+	wg.Wait()
+	return res
+}
+
+// command runs one test binary or one "go test".
+func (s *stepRun) command(ctx context.Context, packages []Package, skip []string, extra ...string) *results {
+	var cmd *exec.Cmd
+	if p := packages[0]; p.Binary != "" {
+		args := []string{"tool", "test2json", "-t", "-p", p.Path, p.Binary, "-test.v=test2json"}
+		for _, flag := range slices.Concat(s.Flags, extra) {
+			args = append(args, "-test."+strings.TrimLeft(flag, "-"))
+		}
+		if len(skip) > 0 {
+			args = append(args, "-test.skip="+skipPattern(skip))
+		}
+		cmd = exec.CommandContext(ctx, "go", args...)
+		cmd.Dir = p.Dir
+	} else {
+		args := slices.Concat([]string{"test", "-json"}, s.Flags, extra)
+		if len(skip) > 0 {
+			args = append(args, "-skip="+skipPattern(skip))
+		}
+		for _, p := range packages {
+			args = append(args, p.Path)
+		}
+		cmd = exec.CommandContext(ctx, "go", args...)
+		cmd.Dir = s.Dir
+	}
+	cmd.Env = append(os.Environ(), s.Env...)
+
+	// A test may start other processes, for example etcd. None of them must
+	// survive when the run gets interrupted. But first everybody may clean up.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) }
+	cmd.WaitDelay = time.Minute
+
+	res := newResults()
+	var other tail
+	log := func(pkg, text string) {
+		if pkg == "" {
+			other.add(text)
+		}
+		s.logs.write(pkg, text)
+	}
+	reader, writer := io.Pipe()
+	cmd.Stdout = writer
+	var stderr tail
+	var stderrMutex sync.Mutex
+	cmd.Stderr = writerFunc(func(text []byte) (int, error) {
+		stderrMutex.Lock()
+		defer stderrMutex.Unlock()
+		stderr.add(string(text))
+		s.logs.write("", string(text))
+		return len(text), nil
+	})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		err := res.read(reader, log, s.done)
+		_ = reader.CloseWithError(err)
+	})
+	err := cmd.Run()
+	_ = writer.Close()
+	wg.Wait()
+	if cmd.Process != nil {
+		// A test that panics or times out leaves its etcd behind.
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+	}
+
+	// A binary which does not even get as far as the testing package, for
+	// example because etcd cannot be started, has no package event.
+	if p := packages[0]; p.Binary != "" && err != nil {
+		if result := res.pkg(p.Path); result.status != failed {
+			result.status = failed
+		}
+	}
+	if err != nil && !slices.ContainsFunc(res.order, func(path string) bool { return res.packages[path].status == failed }) {
+		s.mutex.Lock()
+		s.errors = append(s.errors, fmt.Sprintf("%s: %v\n%s", strings.Join(cmd.Args[:min(4, len(cmd.Args))], " "), err, strings.Join(slices.Concat(other.last(20), stderr.last(20)), "\n")))
+		s.mutex.Unlock()
+	}
+	for _, p := range packages {
+		if result := res.packages[p.Path]; result != nil && result.status == failed && len(result.output) == 0 {
+			result.output = append(result.output, slices.Concat(other.last(40), stderr.last(20))...)
+		}
+	}
+	return res
+}
+
+// done prints one line for a package.
+func (s *stepRun) done(p *packageResult) {
+	s.mutex.Lock()
+	s.packages++
+	s.tests += len(p.tests)
+	s.mutex.Unlock()
+	how := "ok  "
+	switch {
+	case p.failedBuild != "":
+		how = "BUILD"
+	case p.status == failed:
+		how = "FAIL"
+	case p.status == skipped:
+		how = "none"
+	}
+	elapsed := round(p.elapsed)
+	if p.cached {
+		elapsed = "(cached)"
+	}
+	s.printf("  %-5s %s  %d tests  %s\n", how, p.path, len(p.tests), elapsed)
+}
+
+// again gives failed tests of upstream another chance. It returns false if
+// there was nothing to do.
+func (s *stepRun) again(ctx context.Context, res *results) bool {
+	any := false
+	for _, p := range s.Packages {
+		have := res.packages[p.Path]
+		if have == nil || have.status != failed || have.failedBuild != "" {
+			continue
+		}
+		// The proof counts as ours: once it failed, passing alone means nothing.
+		own := func(test string) bool {
+			return slices.Contains(p.Own, topLevel(test)) || p.Proof != "" && test == p.Proof
+		}
+		failures := have.failures()
+		retry := slices.DeleteFunc(slices.Clone(failures), func(t *testResult) bool { return own(t.name) })
+		if len(failures) > 0 && len(retry) == 0 {
+			// Only ours.
+			continue
+		}
+		if len(failures) == 0 && onlyOwn(have, own) {
+			continue
+		}
+
+		// What passed does not run again, except when no test in particular
+		// failed (a leaked goroutine, for example): then all of them do. What is
+		// ours never does.
+		skip := slices.Clone(p.Skip)
+		for _, name := range have.order {
+			if name != topLevel(name) {
+				continue
+			}
+			status := have.tests[name].status
+			if own(name) || len(failures) > 0 && (status == passed || status == skipped) {
+				skip = append(skip, name)
+			}
+		}
+		var what []string
+		for _, t := range retry {
+			if name := topLevel(t.name); !slices.Contains(what, name) {
+				what = append(what, name)
+			}
+		}
+		if len(what) == 0 {
+			what = []string{"(all tests)"}
+		}
+		s.printf("  again %s  %s\n", p.Path, strings.Join(what, " "))
+		if s.reruns == nil {
+			s.reruns = map[string]int{}
+		}
+		for _, name := range what {
+			s.reruns[p.Path+" "+name]++
+		}
+		any = true
+		var extra []string
+		if p.Binary == "" {
+			extra = []string{"-count=1"}
+		}
+		// The result of the package as a whole is the one of the last attempt,
+		// unless some test of ours failed.
+		more := s.command(ctx, []Package{p}, skip, extra...)
+		if next := more.packages[p.Path]; next != nil {
+			have.merge(next)
+			if slices.ContainsFunc(have.failures(), func(t *testResult) bool { return own(t.name) }) {
+				have.status = failed
+			}
+		}
+	}
+	return any
+}
+
+// onlyOwn returns true if all tests that ran in a package are ours.
+func onlyOwn(p *packageResult, own func(string) bool) bool {
+	return len(p.order) > 0 && !slices.ContainsFunc(p.order, func(name string) bool { return !own(name) })
+}
+
+// merge replaces the results of test functions by those of a later attempt.
+func (p *packageResult) merge(later *packageResult) {
+	replaced := map[string]bool{}
+	for _, name := range later.order {
+		replaced[topLevel(name)] = true
+	}
+	p.order = slices.DeleteFunc(p.order, func(name string) bool {
+		if replaced[topLevel(name)] {
+			delete(p.tests, name)
+			return true
+		}
+		return false
+	})
+	for _, name := range later.order {
+		p.order = append(p.order, name)
+		p.tests[name] = later.tests[name]
+	}
+	p.status = later.status
+	p.output = append(p.output, later.output...)
+	p.elapsed += later.elapsed
+}
+
+// summarize adds the results of the step to those of the run.
+func (s *stepRun) summarize(res *results) {
+	sum := stepSummary{name: s.Name}
+	fail := func(path, test, why string, out []string) {
+		sum.failed++
+		what := path
+		if test != "" {
+			what += " " + test
+		}
+		what += " (" + s.Name + ")"
+		if why != "" {
+			what += ": " + why
+		}
+		s.failures = append(s.failures, failure{what: what, log: s.logs.path(path), tail: out})
+	}
+	for _, text := range s.errors {
+		fail("go", "", "command failed", strings.Split(text, "\n"))
+	}
+	for _, p := range s.Packages {
+		have := res.packages[p.Path]
+		switch {
+		case have == nil:
+			fail(p.Path, "", "no result", nil)
+			continue
+		case have.failedBuild != "":
+			var out []string
+			if b := res.builds[have.failedBuild]; b != nil {
+				out = b.last(40)
+			}
+			fail(p.Path, "", "does not build", out)
+			continue
+		}
+		ran := 0
+		for _, name := range have.order {
+			if p.Proof != "" && name == p.Proof {
+				continue
+			}
+			t := have.tests[name]
+			switch t.status {
+			case passed:
+				ran++
+				sum.passed++
+			case skipped:
+				ran++
+				sum.skipped++
+				if slices.Contains(p.Own, topLevel(name)) {
+					s.ownSkipped = append(s.ownSkipped, fmt.Sprintf("%s %s (%s): %s", p.Path, name, s.Name, skipReason(t.output)))
+				}
+			}
+		}
+		failures := have.failures()
+		for _, t := range failures {
+			why := ""
+			if t.status == unfinished {
+				why = "did not finish"
+			}
+			out := t.output.last(tailLines)
+			if len(out) <= 2 || why != "" {
+				out = slices.Concat(out, have.output.last(20))
+			}
+			fail(p.Path, t.name, why, out)
+		}
+		if have.status == failed && len(failures) == 0 {
+			fail(p.Path, "", "no test in particular", have.output.last(tailLines))
+		}
+		if have.status == passed && ran == 0 && p.Proof == "" {
+			fail(p.Path, "", "ran no test at all", have.output.last(5))
+		}
+		if proof := have.tests[p.Proof]; p.Proof != "" && have.status == passed && (proof == nil || proof.status != passed) {
+			fail(p.Path, p.Proof, "not seen to pass", nil)
+		}
+		for _, what := range sortedKeys(s.reruns) {
+			path, name, _ := strings.Cut(what, " ")
+			if path != p.Path {
+				continue
+			}
+			outcome := "passed then"
+			if t := have.tests[name]; t != nil && t.status != passed && t.status != skipped || t == nil && have.status == failed {
+				outcome = "failed again"
+			}
+			s.rerun = append(s.rerun, fmt.Sprintf("%s (%s): run again %d times, %s", what, s.Name, s.reruns[what], outcome))
+		}
+	}
+	sum.elapsed = time.Since(s.start)
+	s.steps = append(s.steps, sum)
+	s.passed += sum.passed
+	s.failed += sum.failed
+	s.skipped += sum.skipped
+	s.printf("  %d passed, %d failed, %d skipped in %s\n", sum.passed, sum.failed, sum.skipped, round(sum.elapsed))
+}
+
+func sortedKeys(m map[string]int) []string {
+	var keys []string
+	for key := range m {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+var skipLine = regexp.MustCompile(`^\s+\S+\.go:\d+: (.*)`)
+
+// skipReason finds the message of t.Skip in the output of a test.
+func skipReason(out tail) string {
+	for _, line := range slices.Backward(out) {
+		if m := skipLine.FindStringSubmatch(line); m != nil {
+			return m[1]
+		}
+	}
+	return "no reason given"
+}
+
+// skipPattern matches exactly the given test functions.
+func skipPattern(names []string) string {
+	if len(names) == 0 {
+		return ""
+	}
+	names = slices.Clone(names)
+	slices.Sort(names)
+	for i := range names {
+		names[i] = regexp.QuoteMeta(names[i])
+	}
+	return "^(" + strings.Join(slices.Compact(names), "|") + ")$"
+}
+
+func round(d time.Duration) string {
+	if d < 10*time.Second {
+		return d.Round(10 * time.Millisecond).String()
+	}
+	return d.Round(time.Second).String()
+}
+
+var notSlug = regexp.MustCompile(`[^a-z0-9.]+`)
+
+func slug(name string) string {
+	return strings.Trim(notSlug.ReplaceAllString(strings.ToLower(name), "-"), "-")
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
+// logs writes one file per package.
+type logs struct {
+	dir   string
+	mutex sync.Mutex
+	files map[string]*os.File
+}
+
+func newLogs(dir string) *logs {
+	// What an earlier run left would only be misleading.
+	_ = os.RemoveAll(dir)
+	return &logs{dir: dir, files: map[string]*os.File{}}
+}
+
+func (l *logs) path(pkg string) string {
+	if pkg == "" || pkg == "go" {
+		return filepath.Join(l.dir, "go.log")
+	}
+	return filepath.Join(l.dir, slug(strings.TrimPrefix(strings.TrimPrefix(pkg, "k8s.io/kubernetes/"), "k8s.io/"))+".log")
+}
+
+// write appends to the file of a package. Not being able to write a log is no
+// reason to stop testing.
+func (l *logs) write(pkg, text string) {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	path := l.path(pkg)
+	file, ok := l.files[path]
+	if !ok {
+		if os.MkdirAll(l.dir, 0o755) == nil {
+			file, _ = os.Create(path)
+		}
+		l.files[path] = file
+	}
+	if file != nil {
+		_, _ = io.WriteString(file, text)
+	}
+}
+
+func (l *logs) close() {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	for _, file := range l.files {
+		if file != nil {
+			_ = file.Close()
+		}
+	}
+}

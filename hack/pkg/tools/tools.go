@@ -1,0 +1,337 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package tools builds the third-party programs that a cluster needs, and that
+// are not part of Kubernetes: etcd, a container runtime, CNI plugins and a
+// simulator of nodes. Each has a small module of its own in hack/tools with
+// its pinned version and go.sum; separate ones because their dependencies do
+// not go together. The only source is the Go module proxy.
+package tools
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Tool is a module in hack/tools with the programs that are built from it.
+type Tool struct {
+	// Name is that of the folder in hack/tools.
+	Name string
+	// Programs maps the name of each program to its package.
+	Programs map[string]string
+	// Cgo is true if the program needs a C compiler. All others are
+	// linked statically.
+	Cgo bool
+	// Tags are build tags.
+	Tags []string
+	// Libraries are what pkg-config must know.
+	Libraries []string
+}
+
+// all in alphabetical order.
+var all = []Tool{
+	{
+		Name: "cni",
+		Programs: map[string]string{
+			"bridge":     "github.com/containernetworking/plugins/plugins/main/bridge",
+			"host-local": "github.com/containernetworking/plugins/plugins/ipam/host-local",
+			"loopback":   "github.com/containernetworking/plugins/plugins/main/loopback",
+			"macvlan":    "github.com/containernetworking/plugins/plugins/main/macvlan",
+			"portmap":    "github.com/containernetworking/plugins/plugins/meta/portmap",
+			"ptp":        "github.com/containernetworking/plugins/plugins/main/ptp",
+		},
+	},
+	{
+		Name: "containerd",
+		Programs: map[string]string{
+			"containerd":              "github.com/containerd/containerd/v2/cmd/containerd",
+			"containerd-shim-runc-v2": "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2",
+			"ctr":                     "github.com/containerd/containerd/v2/cmd/ctr",
+		},
+		// The snapshotters that would need C libraries are not used.
+		Tags: []string{"no_btrfs", "no_devmapper", "no_zfs"},
+	},
+	{
+		Name:     "etcd",
+		Programs: map[string]string{"etcd": "go.etcd.io/etcd/server/v3"},
+	},
+	{
+		Name:     "kwok",
+		Programs: map[string]string{"kwok": "sigs.k8s.io/kwok/cmd/kwok"},
+	},
+	{
+		Name:     "runc",
+		Programs: map[string]string{"runc": "github.com/opencontainers/runc"},
+		Cgo:      true,
+		// Without it the kubelet's sandboxes, which ask for the runtime's
+		// seccomp profile, are refused.
+		Tags:      []string{"seccomp"},
+		Libraries: []string{"libseccomp"},
+	},
+}
+
+// Names are the tools that can be built.
+func Names() []string {
+	var names []string
+	for _, t := range all {
+		names = append(names, t.Name)
+	}
+	return names
+}
+
+// ControlPlane and Node are the tools that each part of a cluster needs.
+var (
+	ControlPlane = []string{"etcd", "kwok"}
+	Node         = []string{"cni", "containerd", "runc"}
+)
+
+// Dir is where the programs are.
+func Dir(repo string) string { return filepath.Join(repo, "_output", "tools", "bin") }
+
+// Build builds the programs of the named tools into Dir, those that are not
+// up to date. log gets progress.
+func Build(ctx context.Context, repo string, names []string, log func(format string, args ...any)) error {
+	var wanted []Tool
+	for _, name := range names {
+		i := slices.IndexFunc(all, func(t Tool) bool { return t.Name == name })
+		if i < 0 {
+			return fmt.Errorf("no tool %q, there are: %s", name, strings.Join(Names(), ", "))
+		}
+		wanted = append(wanted, all[i])
+	}
+
+	out := Dir(repo)
+	if err := os.MkdirAll(out, 0o755); err != nil {
+		return err
+	}
+	unlock, err := lock(ctx, filepath.Join(filepath.Dir(out), "lock"), log)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+
+	goVersion, err := run(ctx, repo, nil, "go", "env", "GOVERSION")
+	if err != nil {
+		return err
+	}
+	for _, t := range wanted {
+		if err := t.build(ctx, repo, strings.TrimSpace(goVersion), log); err != nil {
+			return fmt.Errorf("building %s: %w", t.Name, err)
+		}
+	}
+	return nil
+}
+
+func (t Tool) build(ctx context.Context, repo, goVersion string, log func(string, ...any)) error {
+	dir := filepath.Join(repo, "hack", "tools", t.Name)
+	out := Dir(repo)
+	stamp := filepath.Join(filepath.Dir(out), "."+t.Name+".stamp")
+	inputs, err := t.inputs(dir, goVersion)
+	if err != nil {
+		return err
+	}
+	if done, err := os.ReadFile(stamp); err == nil && string(done) == inputs && t.complete(out) {
+		return nil
+	}
+
+	if missing := t.missingLibraries(ctx); len(missing) > 0 {
+		return fmt.Errorf("pkg-config does not know %s; on Debian and Ubuntu: apt-get install pkg-config libseccomp-dev", strings.Join(missing, ", "))
+	}
+
+	env := []string{"GOWORK=off", "GOFLAGS=-mod=readonly"}
+	if !t.Cgo {
+		env = append(env, "CGO_ENABLED=0")
+	}
+	start := time.Now()
+	log("%s: building %s ...", t.Name, strings.Join(t.programs(), ", "))
+	stop := heartbeat(func() { log("%s: still building, %s", t.Name, time.Since(start).Round(time.Second)) })
+	defer stop()
+
+	// The name of a program is not always the last element of its package's
+	// path, so each is built alone; the second one finds the packages of the
+	// first in the build cache.
+	for _, program := range t.programs() {
+		// A program that runs cannot be written to, but replaced.
+		fresh := filepath.Join(out, "."+program+".new")
+		args := []string{"build", "-trimpath", "-ldflags=-s -w", "-tags=" + strings.Join(t.Tags, ","), "-o", fresh, t.Programs[program]}
+		if _, err := run(ctx, dir, env, "go", args...); err != nil {
+			return err
+		}
+		if err := os.Rename(fresh, filepath.Join(out, program)); err != nil {
+			return err
+		}
+	}
+	if err := os.WriteFile(stamp, []byte(inputs), 0o644); err != nil {
+		return err
+	}
+	log("%s: built in %s", t.Name, time.Since(start).Round(100*time.Millisecond))
+	return nil
+}
+
+func (t Tool) programs() []string {
+	var names []string
+	for name := range t.Programs {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+func (t Tool) complete(out string) bool {
+	for program := range t.Programs {
+		if info, err := os.Stat(filepath.Join(out, program)); err != nil || !info.Mode().IsRegular() {
+			return false
+		}
+	}
+	return true
+}
+
+// inputs identifies everything that decides what is built.
+func (t Tool) inputs(dir, goVersion string) (string, error) {
+	h := sha256.New()
+	fmt.Fprintln(h, goVersion, t.Cgo, t.Tags, t.Programs)
+	for _, name := range []string{"go.mod", "go.sum"} {
+		content, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			return "", err
+		}
+		fmt.Fprintln(h, name, len(content))
+		h.Write(content)
+	}
+	return fmt.Sprintf("%x", h.Sum(nil)), nil
+}
+
+func (t Tool) missingLibraries(ctx context.Context) []string {
+	var missing []string
+	for _, library := range t.Libraries {
+		if exec.CommandContext(ctx, "pkg-config", "--exists", library).Run() != nil {
+			missing = append(missing, library)
+		}
+	}
+	return missing
+}
+
+// Version is the version of the module that a program comes from, as it is
+// pinned.
+func Version(repo, name string) (string, error) {
+	for _, t := range all {
+		if t.Name != name {
+			continue
+		}
+		content, err := os.ReadFile(filepath.Join(repo, "hack", "tools", name, "go.mod"))
+		if err != nil {
+			return "", err
+		}
+		for line := range strings.Lines(string(content)) {
+			fields := strings.Fields(line)
+			if len(fields) < 2 {
+				continue
+			}
+			for _, pkg := range t.Programs {
+				if pkg == fields[0] || strings.HasPrefix(pkg, fields[0]+"/") {
+					return fields[1], nil
+				}
+			}
+		}
+	}
+	return "", fmt.Errorf("%s is not pinned", path.Join("hack/tools", name))
+}
+
+// lock waits until no other carry builds tools.
+func lock(ctx context.Context, name string, log func(string, ...any)) (func(), error) {
+	f, err := os.OpenFile(name, os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	for waited := false; ; {
+		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if err == nil {
+			return func() { _ = f.Close() }, nil
+		}
+		if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR) {
+			_ = f.Close()
+			return nil, fmt.Errorf("lock %s: %w", name, err)
+		}
+		if !waited {
+			log("another carry builds tools, waiting for it")
+			waited = true
+		}
+		select {
+		case <-ctx.Done():
+			_ = f.Close()
+			return nil, context.Cause(ctx)
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+// heartbeat calls beat every 15 seconds until it is stopped.
+func heartbeat(beat func()) (stop func()) {
+	done := make(chan struct{})
+	go func() {
+		ticker := time.NewTicker(15 * time.Second)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-done:
+				return
+			case <-ticker.C:
+				beat()
+			}
+		}
+	}()
+	return func() { close(done) }
+}
+
+// run runs a command and returns its output; what it wrote to its standard
+// error is part of the error.
+func run(ctx context.Context, dir string, env []string, name string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir = dir
+	for _, kv := range os.Environ() {
+		// These would build something else.
+		switch key, _, _ := strings.Cut(kv, "="); key {
+		case "GOOS", "GOARCH", "GOFLAGS", "GOWORK", "GOBIN", "GOEXPERIMENT", "CGO_ENABLED":
+		default:
+			cmd.Env = append(cmd.Env, kv)
+		}
+	}
+	cmd.Env = append(cmd.Env, env...)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	// The go command has children.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = 5 * time.Second
+	if err := cmd.Run(); err != nil {
+		if ctx.Err() != nil {
+			return "", context.Cause(ctx)
+		}
+		return "", fmt.Errorf("%s %s: %w\n%s", name, strings.Join(args, " "), err, strings.TrimSpace(stderr.String()))
+	}
+	return stdout.String(), nil
+}

@@ -1,0 +1,90 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package verify
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"kubernetes-dra/hack/pkg/ledger"
+)
+
+const readme = "README.md"
+
+// The table stands between these comments in the README; the first one may
+// say more.
+var tableBorders = regexp.MustCompile(`(?s)(<!-- BEGIN features[^\n]*-->\n).*?(<!-- END features -->\n)`)
+
+// featureTable checks the table in the README.
+func (v *Verifier) featureTable(context.Context) error {
+	got, err := v.read(readme)
+	if err != nil {
+		return err
+	}
+	at := tableBorders.FindSubmatchIndex(got)
+	if at == nil {
+		return fmt.Errorf("%s: the comments \"BEGIN features\" and \"END features\" around the table are missing", readme)
+	}
+	want := slices.Concat(got[:at[3]], []byte("\n"+Table(v.Ledger)+"\n"), got[at[4]:])
+	return v.derived(readme, got, want, "the feature table is not what "+ledger.Path+" says")
+}
+
+// Table is the table of features and releases, in Markdown.
+func Table(l *ledger.Ledger) string {
+	var b strings.Builder
+	b.WriteString("| feature | KEP | gate |")
+	rule := "|---|---|---|"
+	for _, r := range l.Releases {
+		fmt.Fprintf(&b, " %s |", r.Name)
+		rule += "---|"
+	}
+	b.WriteString("\n" + rule + "\n")
+	for i := range l.Features {
+		f := &l.Features[i]
+		kep, gates := "–", "–"
+		if f.KEP != 0 {
+			kep = fmt.Sprintf("[%d](https://kep.k8s.io/%[1]d)", f.KEP)
+		}
+		if len(f.Gates) > 0 {
+			gates = "`" + strings.Join(f.Gates, "`, `") + "`"
+		}
+		fmt.Fprintf(&b, "| `%s`: %s | %s | %s |", f.Slug, f.Title, kep, gates)
+		for j := range l.Releases {
+			fmt.Fprintf(&b, " %s |", cell(f, &l.Releases[j]))
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
+}
+
+// cell says what there is of a feature in a release.
+func cell(f *ledger.Feature, r *ledger.Release) string {
+	what, ok := f.Releases[r.Name]
+	switch {
+	case !ok:
+		return "–"
+	case what == ledger.InBase:
+		return "upstream"
+	case f.In(r.Name) && r.State == ledger.Carried:
+		return "**" + what + "** (" + r.Version + ")"
+	default:
+		return "planned"
+	}
+}

@@ -1,0 +1,482 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package verify checks what a change of this repository can break without
+// any test noticing: that every file belongs somewhere, that seams apply and
+// are written in the one way in which carry writes them, that what is derived
+// from the ledger or from generated code is up to date.
+package verify
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"go/format"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"kubernetes-dra/hack/pkg/codegen"
+	"kubernetes-dra/hack/pkg/git"
+	"kubernetes-dra/hack/pkg/ledger"
+	"kubernetes-dra/hack/pkg/overlay"
+	"kubernetes-dra/hack/pkg/patch"
+	"kubernetes-dra/hack/pkg/tree"
+	"kubernetes-dra/hack/pkg/upstream"
+)
+
+// Verifier runs checks.
+type Verifier struct {
+	// Repo is the root of the repository.
+	Repo   string
+	Ledger *ledger.Ledger
+	// Update writes what is derived instead of complaining about it.
+	Update bool
+	// Tree returns the tree of a release, ready to be built.
+	Tree func(release string) (*tree.Tree, error)
+	// CheckGenerators runs the generators on the untouched base of a built
+	// tree, and fails if they change something.
+	CheckGenerators func(ctx context.Context, t *tree.Tree, s *tree.State) error
+	// Log tells the user what is going on.
+	Log func(format string, args ...any)
+
+	// files are all files of the repository that are not ignored.
+	files []string
+	// sources are the untouched trees of the carried releases.
+	sources map[string]tree.Upstream
+}
+
+// Run runs all checks, and returns what they found.
+func (v *Verifier) Run(ctx context.Context) error {
+	if err := v.list(ctx); err != nil {
+		return err
+	}
+	var failed []error
+	for _, check := range []struct {
+		name string
+		run  func(context.Context) error
+	}{
+		{"pins", v.pins},
+		{"overlay", v.overlay},
+		{"seams", v.seams},
+		{"tests of upstream in the ledger", v.tests},
+		{"format", v.format},
+		{"licence headers", v.licences},
+		{"feature table", v.featureTable},
+		{"shell scripts", v.shell},
+		{"go vet", v.vet},
+		{"trees and API delta", v.trees},
+	} {
+		if err := ctx.Err(); err != nil {
+			return context.Cause(ctx)
+		}
+		if err := check.run(ctx); err != nil {
+			v.Log("FAIL %s", check.name)
+			failed = append(failed, fmt.Errorf("%s:\n%w", check.name, err))
+		} else {
+			v.Log("ok   %s", check.name)
+		}
+	}
+	return errors.Join(failed...)
+}
+
+// list finds the files of the repository.
+func (v *Verifier) list(ctx context.Context) error {
+	out, err := git.Dir(v.Repo).Output(ctx, nil, nil, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+	if err != nil {
+		return err
+	}
+	for _, name := range git.SplitZ(out) {
+		if _, err := os.Lstat(filepath.Join(v.Repo, name)); err == nil { // not removed
+			v.files = append(v.files, name)
+		}
+	}
+	slices.Sort(v.files)
+	return nil
+}
+
+func (v *Verifier) read(name string) ([]byte, error) {
+	return os.ReadFile(filepath.Join(v.Repo, filepath.FromSlash(name)))
+}
+
+// pins checks that each carried release has a pin and no other has one.
+func (v *Verifier) pins(ctx context.Context) error {
+	var errs []error
+	v.sources = map[string]tree.Upstream{}
+	for _, r := range v.Ledger.Carried() {
+		pin, err := upstream.LoadPin(v.Repo, r)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		source, err := pin.Open(ctx, r.MissingModules)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("release %s: %w", r.Name, err))
+			continue
+		}
+		v.sources[r.Name] = source
+	}
+	dirs, err := os.ReadDir(filepath.Join(v.Repo, "hack", "releases"))
+	if err != nil {
+		return err
+	}
+	for _, d := range dirs {
+		if _, err := v.Ledger.Release(d.Name()); err != nil {
+			errs = append(errs, fmt.Errorf("hack/releases/%s: %w", d.Name(), err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// overlay checks that every file which looks like one of the overlay is one,
+// and is built into some release.
+func (v *Verifier) overlay(context.Context) error {
+	var errs []error
+	entries, err := overlay.Scan(v.Repo, v.Ledger)
+	if err != nil {
+		errs = append(errs, err)
+	}
+	for _, e := range overlay.Unused(entries, v.Ledger) {
+		errs = append(errs, fmt.Errorf("%s: it is built into no release: its feature %s is not carried where it would hold, or others stand in its place", e.Source, e.Slug))
+	}
+	roots, err := overlay.Roots(v.Repo)
+	if err != nil {
+		return err
+	}
+	for _, name := range v.files {
+		inside := slices.ContainsFunc(roots, func(root string) bool { return strings.HasPrefix(name, root+"/") })
+		switch {
+		case inside, strings.HasPrefix(name, "api/"), strings.HasPrefix(name, "test/cluster/"):
+		case strings.HasPrefix(name, "test/"), strings.HasPrefix(name, "pkg/"), strings.HasPrefix(name, "plugin/"),
+			strings.HasPrefix(name, "staging/"), path.Ext(name) == ".patch" && !strings.Contains(name, "/testdata/"):
+			errs = append(errs, fmt.Errorf("%s: it is not in the overlay: go.mod's ignore directive does not name a folder with it", name))
+		}
+	}
+	for _, r := range v.Ledger.Carried() {
+		stages, err := overlay.Resolve(entries, v.Ledger, r.Name)
+		if err != nil {
+			errs = append(errs, err)
+		}
+		for _, s := range stages {
+			if len(s.Entries) == 0 {
+				errs = append(errs, fmt.Errorf("%s: feature %s is carried in %s, but has no files there", ledger.Path, s.Feature.Slug, r.Name))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// longSeam is the number of added lines from which on a seam is named.
+const longSeam = 25
+
+// seams checks that the overlay fits each carried release, and that seams are
+// canonical for the newest of the releases that they hold for.
+func (v *Verifier) seams(ctx context.Context) error {
+	var errs []error
+	checked := map[string]bool{}
+	for _, r := range slices.Backward(v.Ledger.Carried()) {
+		source, ok := v.sources[r.Name]
+		if !ok {
+			continue // reported as a pin
+		}
+		features, err := overlay.Apply(v.Repo, v.Ledger, r, source)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		for _, f := range features {
+			for _, c := range f.Changes {
+				if !c.Seam || checked[c.Source] {
+					continue
+				}
+				checked[c.Source] = true
+				if err := v.canonical(ctx, c); err != nil {
+					errs = append(errs, err)
+				}
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// canonical checks that a seam is what carry would write.
+func (v *Verifier) canonical(ctx context.Context, c overlay.Change) error {
+	want, err := patch.Diff(ctx, c.Path, c.Before, c.Content)
+	if err != nil {
+		return err
+	}
+	got, err := v.read(c.Source)
+	if err != nil {
+		return err
+	}
+	p, err := patch.Parse(want)
+	if err != nil {
+		return fmt.Errorf("%s: %w", c.Source, err)
+	}
+	if n := p.Added(); n > longSeam {
+		v.Log("long seam, %d added lines: %s", n, c.Source)
+	}
+	return v.derived(c.Source, got, want, "it is not written as carry writes seams (context, line numbers)")
+}
+
+// derived compares a file with what it has to be, or updates it.
+func (v *Verifier) derived(name string, got, want []byte, complaint string) error {
+	if bytes.Equal(got, want) {
+		return nil
+	}
+	if !v.Update {
+		return fmt.Errorf("%s: %s; \"make update\" writes it", name, complaint)
+	}
+	file := filepath.Join(v.Repo, filepath.FromSlash(name))
+	v.Log("updated %s", name)
+	if len(want) == 0 {
+		return os.Remove(file)
+	}
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(file, want, 0o644)
+}
+
+// tests compares seams of upstream's tests with the reasons in the ledger.
+func (v *Verifier) tests(context.Context) error {
+	entries, err := overlay.Scan(v.Repo, v.Ledger)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for i := range v.Ledger.Features {
+		f := &v.Ledger.Features[i]
+		var changed []string
+		for _, e := range entries {
+			if e.Seam && e.Slug == f.Slug && strings.HasSuffix(e.Path, "_test.go") {
+				changed = append(changed, e.Path)
+			}
+		}
+		var listed []string
+		for _, t := range f.Tests {
+			listed = append(listed, t.Path)
+			if !slices.Contains(changed, t.Path) {
+				errs = append(errs, fmt.Errorf("feature %s: %s is listed under tests, but no seam changes it", f.Slug, t.Path))
+			}
+		}
+		slices.Sort(changed)
+		for _, p := range slices.Compact(changed) {
+			if !slices.Contains(listed, p) {
+				errs = append(errs, fmt.Errorf("feature %s: a seam changes upstream's test %s: say under tests why", f.Slug, p))
+			}
+		}
+		if f.State == ledger.Carried && f.KEP == 0 && len(f.Carries) == 0 {
+			errs = append(errs, fmt.Errorf("feature %s: it has no KEP: list its changes under carries", f.Slug))
+		}
+		for _, c := range f.Carries {
+			for _, t := range c.Tests {
+				if err := v.testExists(t, entries); err != nil {
+					errs = append(errs, fmt.Errorf("feature %s, carry %q: %w", f.Slug, c.Name, err))
+				}
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// testExists checks a test that the ledger names: a file of the overlay, or
+// of upstream's with a seam, and after a colon a function in our file.
+func (v *Verifier) testExists(test string, entries []overlay.Entry) error {
+	file, function, _ := strings.Cut(test, ":")
+	for _, e := range entries {
+		if e.Path != file {
+			continue
+		}
+		content, err := v.read(e.Source)
+		if err != nil {
+			return err
+		}
+		if function == "" || bytes.Contains(content, []byte("func "+function+"(")) {
+			return nil
+		}
+	}
+	return fmt.Errorf("the overlay has no test %s", test)
+}
+
+// format checks that Go files are formatted.
+func (v *Verifier) format(context.Context) error {
+	var errs []error
+	for _, name := range v.files {
+		if path.Ext(name) != ".go" {
+			continue
+		}
+		content, err := v.read(name)
+		if err != nil {
+			return err
+		}
+		formatted, err := format.Source(content)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", name, err))
+			continue
+		}
+		if err := v.derived(name, content, formatted, "it is not formatted by gofmt"); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+var licence = regexp.MustCompile(`\ACopyright ([0-9]{4} )?The Kubernetes Authors\.
+
+Licensed under the Apache License, Version 2\.0 \(the "License"\);
+you may not use this file except in compliance with the License\.
+You may obtain a copy of the License at
+
+    http://www\.apache\.org/licenses/LICENSE-2\.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied\.
+See the License for the specific language governing permissions and
+limitations under the License\.
+`)
+
+// licences checks the header of Go files and of scripts.
+func (v *Verifier) licences(context.Context) error {
+	var errs []error
+	for _, name := range v.files {
+		ext := path.Ext(name)
+		if ext != ".go" && ext != ".sh" {
+			continue
+		}
+		content, err := v.read(name)
+		if err != nil {
+			return err
+		}
+		if !hasLicence(string(content), ext) {
+			errs = append(errs, fmt.Errorf("%s: the licence header of Kubernetes is missing", name))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func hasLicence(content, ext string) bool {
+	if ext == ".go" {
+		// Build constraints may come first.
+		_, header, ok := strings.Cut("\n"+content, "\n/*\n")
+		return ok && licence.MatchString(header)
+	}
+	var header strings.Builder
+	for line := range strings.Lines(content) {
+		if strings.HasPrefix(line, "#!") || header.Len() == 0 && line == "\n" {
+			continue
+		}
+		if !strings.HasPrefix(line, "#") {
+			break
+		}
+		header.WriteString(strings.TrimPrefix(strings.TrimPrefix(line, "#"), " "))
+	}
+	return licence.MatchString(strings.ReplaceAll(header.String(), "\n   http", "\n    http"))
+}
+
+// shell runs shellcheck on scripts of our own.
+func (v *Verifier) shell(ctx context.Context) error {
+	var scripts []string
+	for _, name := range v.files {
+		content, err := v.read(name)
+		if err != nil {
+			return err
+		}
+		first, _, _ := strings.Cut(string(content), "\n")
+		if path.Ext(name) == ".sh" || strings.HasPrefix(first, "#!") && strings.HasSuffix(first, "sh") {
+			scripts = append(scripts, name)
+		}
+	}
+	if len(scripts) == 0 {
+		return nil
+	}
+	cmd := exec.CommandContext(ctx, "shellcheck", append([]string{"--external-sources", "--source-path=SCRIPTDIR"}, scripts...)...)
+	cmd.Dir = v.Repo
+	out, err := cmd.CombinedOutput()
+	if errors.Is(err, exec.ErrNotFound) {
+		return errors.New("shellcheck is not installed: \"make deps\" installs it when it is root, otherwise run apt-get install shellcheck")
+	}
+	if err != nil {
+		return fmt.Errorf("%w\n%s", err, bytes.TrimSpace(out))
+	}
+	return nil
+}
+
+// vet runs go vet on the root module.
+func (v *Verifier) vet(ctx context.Context) error {
+	cmd := exec.CommandContext(ctx, "go", "vet", "./...")
+	cmd.Dir = v.Repo
+	cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=-mod=readonly")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%w\n%s", err, bytes.TrimSpace(out))
+	}
+	return nil
+}
+
+// trees builds the tree of each carried release, and compares the API delta
+// in the repository with the generated one.
+func (v *Verifier) trees(ctx context.Context) error {
+	var errs []error
+	for _, r := range v.Ledger.Carried() {
+		t, err := v.Tree(r.Name)
+		if err != nil {
+			return err
+		}
+		state, err := t.Build(ctx)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("release %s: %w", r.Name, err))
+			continue
+		}
+		if err := v.apiDelta(ctx, t, state); err != nil {
+			errs = append(errs, err)
+		}
+		if err := v.CheckGenerators(ctx, t, state); err != nil {
+			errs = append(errs, fmt.Errorf("release %s: %w", r.Name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// apiDelta checks the reviewed difference between the API that upstream serves
+// and the one that the tree serves.
+func (v *Verifier) apiDelta(ctx context.Context, t *tree.Tree, s *tree.State) error {
+	delta, err := codegen.APIDelta(ctx, t.Dir(), s.Base, s.Head)
+	if err != nil {
+		return err
+	}
+	dir := codegen.DeltaDir(v.Repo, t.Release.Name)
+	reviewed, err := codegen.ReadDelta(dir)
+	if err != nil {
+		return err
+	}
+	problems := delta.Compare(reviewed)
+	switch {
+	case len(problems) == 0:
+		return nil
+	case v.Update:
+		v.Log("updated %s: to be reviewed", dir)
+		return delta.Write(dir)
+	default:
+		return fmt.Errorf("release %s: the reviewed API delta is not what the tree has (\"make update\" writes it):\n%s",
+			t.Release.Name, strings.Join(problems, "\n"))
+	}
+}
