@@ -186,6 +186,7 @@ func unitPart(ctx context.Context, r *testRun) error {
 			r.Do("feature gate lists", func() error {
 				cmd := exec.CommandContext(ctx, "go", "run", checker, "feature-gates", "verify")
 				cmd.Dir = r.tree
+				cmd.Env = r.plan.Env
 				if out, err := cmd.CombinedOutput(); err != nil {
 					return fmt.Errorf("%w\n%s", err, out)
 				}
@@ -213,6 +214,11 @@ func unitPart(ctx context.Context, r *testRun) error {
 			continue
 		}
 		step.Dir = r.tree
+		step.Env = r.plan.Env
+		if slices.Contains(step.Flags, "-race") {
+			// The race detector is written in C++.
+			step.Env = append(slices.Clone(step.Env), "CGO_ENABLED=1")
+		}
 		if err := r.Run(ctx, step); err != nil {
 			return err
 		}
@@ -250,7 +256,7 @@ func integrationPart(ctx context.Context, r *testRun) error {
 		if len(step.Packages) == 0 {
 			continue
 		}
-		step.Env = append(step.Env, env...)
+		step.Env = slices.Concat(r.plan.Env, step.Env, env)
 		step.Flags = flags
 		// They mostly wait.
 		step.Parallel = 3

@@ -33,6 +33,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"kubernetes-dra/hack/pkg/goenv"
 )
 
 // Package is the directory with the workloads in a tree.
@@ -180,8 +182,13 @@ type Tree struct {
 
 // Compile builds the benchmark of a tree.
 func (t Tree) Compile(ctx context.Context) error {
+	env, err := goenv.TestEnviron(t.Dir)
+	if err != nil {
+		return err
+	}
 	cmd := exec.CommandContext(ctx, "go", "test", "-c", "-o", t.Binary, "./"+Package)
 	cmd.Dir = t.Dir
+	cmd.Env = env
 	if out, err := cmd.CombinedOutput(); err != nil {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -263,6 +270,10 @@ func (b *Bench) one(ctx context.Context, run Run, number string) (*Report, error
 	if run.Case == ClaimTemplate {
 		function += "Upstream"
 	}
+	env, err := goenv.TestEnviron(tree.Dir)
+	if err != nil {
+		return nil, err
+	}
 	cmd := exec.CommandContext(ctx, tree.Binary,
 		"-test.run=^$",
 		fmt.Sprintf("-test.bench=^%s$/^%s$/^%s$", function, run.Case, run.workload()),
@@ -272,7 +283,7 @@ func (b *Bench) one(ctx context.Context, run Run, number string) (*Report, error
 		"-data-items-dir="+temp,
 	)
 	cmd.Dir = filepath.Join(tree.Dir, Package)
-	cmd.Env = append(os.Environ(),
+	cmd.Env = append(env,
 		"PATH="+b.Path+string(filepath.ListSeparator)+os.Getenv("PATH"),
 		"TMPDIR="+temp,
 		"KUBE_CACHE_MUTATION_DETECTOR=false",

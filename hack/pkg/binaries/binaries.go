@@ -33,6 +33,7 @@ import (
 	"time"
 
 	"kubernetes-dra/hack/pkg/goenv"
+	"kubernetes-dra/hack/pkg/lockfile"
 )
 
 // Names are the binaries that are built unless others are asked for.
@@ -64,9 +65,11 @@ type Options struct {
 // Build builds the binaries. It does nothing if they are there already, built
 // in the same way from the same commit.
 func Build(ctx context.Context, o Options) error {
-	if err := os.MkdirAll(o.Bin, 0o755); err != nil {
+	unlock, err := lockfile.Lock(ctx, filepath.Join(o.Bin, ".lock"), func() { o.Log("waiting for another build of %s", o.Bin) })
+	if err != nil {
 		return err
 	}
+	defer unlock()
 	args := []string{"build", "-v", "-o", o.Bin + string(filepath.Separator), "-ldflags", ldflags(o)}
 	for _, name := range o.Names {
 		args = append(args, "./cmd/"+name)

@@ -31,6 +31,7 @@ import (
 	"slices"
 	"strings"
 
+	"kubernetes-dra/hack/pkg/goenv"
 	"kubernetes-dra/hack/pkg/ledger"
 	"kubernetes-dra/hack/pkg/overlay"
 	"kubernetes-dra/hack/pkg/testrun"
@@ -94,6 +95,8 @@ const emulated = "1.34"
 type Plan struct {
 	// Tree is the directory of the tree.
 	Tree string
+	// Env is the environment for go commands and tests in the tree.
+	Env []string
 	// Gates are the feature gates of the features in the tree.
 	Gates []string
 	// Unit has the packages with unit tests.
@@ -162,7 +165,11 @@ func Gates(l *ledger.Ledger, release string) []string {
 
 // New determines what there is to test.
 func New(ctx context.Context, tree string, files []File, gates []string) (*Plan, error) {
-	plan := &Plan{Tree: tree, Gates: gates}
+	env, err := goenv.TestEnviron(tree)
+	if err != nil {
+		return nil, err
+	}
+	plan := &Plan{Tree: tree, Env: env, Gates: gates}
 	unit := map[string]bool{}
 	integration := map[string]bool{}
 	add := func(patterns []string, to map[string]bool) {
@@ -200,7 +207,6 @@ func New(ctx context.Context, tree string, files []File, gates []string) (*Plan,
 		}
 	}
 
-	var err error
 	if plan.Unit, err = plan.targets(ctx, unit, own); err != nil {
 		return nil, err
 	}
@@ -230,6 +236,7 @@ func (p *Plan) targets(ctx context.Context, patterns map[string]bool, own map[st
 	}
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = p.Tree
+	cmd.Env = p.Env
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
@@ -377,6 +384,7 @@ func (p *Plan) Compile(ctx context.Context, dir string, progress func(Target), f
 		t.Binary = filepath.Join(dir, strings.ReplaceAll(strings.TrimPrefix(t.Path, "k8s.io/kubernetes/test/integration/"), "/", "-")+".test")
 		cmd := exec.CommandContext(ctx, "go", "test", "-c", flag, "-o", t.Binary, t.Path)
 		cmd.Dir = p.Tree
+		cmd.Env = p.Env
 		if out, err := cmd.CombinedOutput(); err != nil {
 			if ctx.Err() != nil {
 				return nil, context.Cause(ctx)

@@ -34,10 +34,10 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 
 	"kubernetes-dra/hack/pkg/git"
 	"kubernetes-dra/hack/pkg/ledger"
+	"kubernetes-dra/hack/pkg/lockfile"
 	"kubernetes-dra/hack/pkg/overlay"
 	"kubernetes-dra/hack/pkg/upstream"
 )
@@ -192,31 +192,11 @@ func writeJSON(name string, value any) error {
 	return os.Rename(tmp, name)
 }
 
-// lock makes sure that one process at a time works on the release's output.
+// lock makes sure that one process at a time works on the release's tree.
 func (t *Tree) lock(ctx context.Context) (unlock func(), err error) {
-	if err := os.MkdirAll(t.Output, 0o755); err != nil {
-		return nil, err
-	}
-	f, err := os.OpenFile(filepath.Join(t.Output, ".lock"), os.O_CREATE|os.O_RDWR|syscall.O_CLOEXEC, 0o644)
-	if err != nil {
-		return nil, err
-	}
-	if syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil {
-		return func() { f.Close() }, nil
-	}
-	t.Log("waiting for another carry to be done with %s", t.Output)
-	locked := make(chan error, 1)
-	go func() { locked <- syscall.Flock(int(f.Fd()), syscall.LOCK_EX) }()
-	select {
-	case err := <-locked:
-		if err != nil {
-			f.Close()
-			return nil, fmt.Errorf("locking %s: %w", t.Output, err)
-		}
-		return func() { f.Close() }, nil
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
+	return lockfile.Lock(ctx, filepath.Join(t.Output, ".lock"), func() {
+		t.Log("waiting for another carry to be done with %s", t.Dir())
+	})
 }
 
 // toolSources are the folders and files of this repository that decide, by

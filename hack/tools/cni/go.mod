@@ -1,3 +1,4 @@
+// The network plugins of the real node.
 module kubernetes-dra/hack/tools/cni
 
 go 1.26.0

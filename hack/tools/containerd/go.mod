@@ -1,3 +1,5 @@
+// The container runtime of the real node, and its client. containerd 2 serves
+// all releases that are carried.
 module kubernetes-dra/hack/tools/containerd
 
 go 1.26.0

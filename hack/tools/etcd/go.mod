@@ -1,3 +1,5 @@
+// The etcd of clusters and integration tests. Upstream wants 3.6 (etcd in
+// build/dependencies.yaml of the tree).
 module kubernetes-dra/hack/tools/etcd
 
 go 1.26.0

@@ -1,3 +1,4 @@
+// Simulates nodes.
 module kubernetes-dra/hack/tools/kwok
 
 go 1.26.0

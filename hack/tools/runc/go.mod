@@ -1,3 +1,4 @@
+// What containerd runs containers with. It needs libseccomp.
 module kubernetes-dra/hack/tools/runc
 
 go 1.26.0

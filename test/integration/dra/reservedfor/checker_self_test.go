@@ -121,7 +121,11 @@ func TestChecker(t *testing.T) {
 		}},
 		"list grows": {history: []step{
 			{obj: job}, {obj: claim("shared", "d0", true, ref, podRef, podRef, podRef)},
-		}, want: "long list of users"},
+		}, want: "still lists pods"},
+		"list grows after somebody else removed the reservation": {history: []step{
+			{obj: job}, {obj: claim("shared", "d0", true, ref)}, {obj: pod("a", v1.PodRunning)},
+			{obj: claim("shared", "d0", true)}, {obj: claim("shared", "d0", true, ref, podRef, podRef, podRef)},
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := &history{}

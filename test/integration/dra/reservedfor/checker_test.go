@@ -42,10 +42,10 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// maxReservations is how many entries the list of a claim may have that was
-// allocated for any pod. Usually it is one. There can be a few more when a
-// reservation had to be restored for a pod that does not belong to the workload.
-const maxReservations = 3
+// maxReservedPods is how many pods may be listed in a claim that was allocated for
+// any pod. Usually there is none. It happens when a reservation had to be restored for
+// a pod that does not belong to the workload.
+const maxReservedPods = 2
 
 // record is one change of one object. Resource versions come from the same etcd
 // for all kinds of objects, therefore records of different kinds can be put into the
@@ -188,7 +188,7 @@ type invariants struct {
 //     it is listed or the claim was allocated for any pod,
 //   - no device is allocated to two claims,
 //   - a claim without user gets deallocated within the given time,
-//   - the list of a claim that is allocated for any pod does not grow.
+//   - a claim that is allocated for any pod does not list them.
 func (h *history) replay(bound time.Duration) invariants {
 	h.mutex.Lock()
 	records := slices.Clone(h.records)
@@ -209,6 +209,7 @@ func (h *history) replay(bound time.Duration) invariants {
 		claims:    map[string]*resourceapi.ResourceClaim{},
 		workloads: map[resourceapi.ResourceClaimConsumerReference]bool{},
 		devices:   map[device]string{},
+		tampered:  map[string]bool{},
 		idle:      map[string]time.Time{},
 	}
 	s.violations = errs
@@ -254,6 +255,9 @@ type state struct {
 	claims    map[string]*resourceapi.ResourceClaim
 	workloads map[resourceapi.ResourceClaimConsumerReference]bool
 	devices   map[device]string
+	// tampered claims lost all their reservations while they were used, which the
+	// controller does not do. It then may have to restore them pod by pod.
+	tampered map[string]bool
 	// idle says since when a claim is allocated without being used.
 	idle map[string]time.Time
 }
@@ -343,8 +347,19 @@ func (s *state) claim(claim *resourceapi.ResourceClaim, deleted bool) {
 			s.devices[d] = claim.Name
 		}
 	}
-	if after != nil && ptr.Deref(after.ReservedForAnyPod, false) && len(claim.Status.ReservedFor) > maxReservations {
-		s.fail("claim %s is allocated for any pod and still has a long list of users: %v", claim.Name, claim.Status.ReservedFor)
+	if !apiequality.Semantic.DeepEqual(before, after) {
+		delete(s.tampered, claim.Name)
+	} else if after != nil && len(old.Status.ReservedFor) > 0 && len(claim.Status.ReservedFor) == 0 && s.hasUser(claim) {
+		s.tampered[claim.Name] = true
+	}
+	listed := 0
+	for _, ref := range claim.Status.ReservedFor {
+		if ref.APIGroup == "" && ref.Resource == "pods" {
+			listed++
+		}
+	}
+	if after != nil && ptr.Deref(after.ReservedForAnyPod, false) && listed > maxReservedPods && !s.tampered[claim.Name] {
+		s.fail("claim %s is allocated for any pod and still lists pods: %v", claim.Name, claim.Status.ReservedFor)
 	}
 }
 
@@ -360,10 +375,8 @@ func (s *state) workload(gr schema.GroupResource, obj metav1.Object, done bool) 
 // inUse returns true if a claim is used: a pod which may use it has a node and
 // has not ended, or the object that it is reserved for may start more of them.
 func (s *state) inUse(claim *resourceapi.ResourceClaim) bool {
-	for _, pod := range s.pods {
-		if pod.Spec.NodeName != "" && !isTerminal(pod) && usesClaim(pod, claim.Name) {
-			return true
-		}
+	if s.hasUser(claim) {
+		return true
 	}
 	for _, ref := range claim.Status.ReservedFor {
 		if s.workloads[ref] {
@@ -374,6 +387,16 @@ func (s *state) inUse(claim *resourceapi.ResourceClaim) bool {
 			if pod.UID == ref.UID && !isTerminal(pod) {
 				return true
 			}
+		}
+	}
+	return false
+}
+
+// hasUser returns true if a pod which uses the claim has a node and has not ended.
+func (s *state) hasUser(claim *resourceapi.ResourceClaim) bool {
+	for _, pod := range s.pods {
+		if pod.Spec.NodeName != "" && !isTerminal(pod) && usesClaim(pod, claim.Name) {
+			return true
 		}
 	}
 	return false

@@ -233,6 +233,9 @@ func newSharedClaimsTest(tCtx ktesting.TContext, feats feature.Features, claims 
 	}
 	tc := setup(tCtx, nil, []*v1.Node{workerNode, workerNode2}, clonedClaims, []*resourceapi.DeviceClass{deviceClass}, podGroups, objs, feats, false, api.reactors())
 	api.tracker = tc.client.Tracker()
+	// Some reactors block while the fake client is locked. Nothing else may
+	// need the client then, in particular not the start of a watch.
+	tCtx.Wait()
 	return &sharedClaimsTest{testContext: tc, tCtx: tCtx, api: api}
 }
 
@@ -515,6 +518,21 @@ func TestSharedClaims(t *testing.T) {
 		cycles[1].unreserve()
 		require.Len(tCtx, tc.listInFlightClaims(), 1)
 		require.Nil(tCtx, third.bind(tCtx))
+	})
+
+	// The claim gets used for something else while a pod is still being bound.
+	tCtx.SyncTest("late-unreserve", func(tCtx ktesting.TContext) {
+		tc := newSharedClaimsTest(tCtx, sharedClaimsFeatures(), []*resourceapi.ResourceClaim{newSharedClaim()}, nil)
+		first := tc.schedule(newSharingPod("pod-1"))
+		second := tc.schedule(newSharingPod("pod-2"))
+		require.Nil(tCtx, first.bind(tCtx))
+		require.Empty(tCtx, tc.listInFlightClaims())
+		tc.change(func(claim *resourceapi.ResourceClaim) { claim.Status = resourceapi.ResourceClaimStatus{} })
+		third := tc.schedule(newSharingPod("pod-3"))
+		second.unreserve()
+		require.Len(tCtx, tc.listInFlightClaims(), 1)
+		require.Nil(tCtx, third.bind(tCtx))
+		assert.Equal(tCtx, []string{"pod-3"}, tc.reservedFor())
 	})
 
 	// This is what happens for pods in a group: all of them get reserved and unreserved,
