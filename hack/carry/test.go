@@ -205,10 +205,12 @@ func unitPart(ctx context.Context, r *testRun) error {
 	noRace := func(t testplan.Target) bool { return !t.Race }
 	// The same order of flags everywhere, for the test cache.
 	timeout := "-timeout=20m"
+	// The same source was vetted in the run before.
+	noVet := "-vet=off"
 	for _, step := range []testrun.Step{
 		{Name: "unit", Packages: testplan.Packages(r.plan.Unit, r.wanted(noRace)), Flags: []string{timeout}},
 		{Name: "unit, race detector", Packages: testplan.Packages(r.plan.Unit, r.wanted(race)), Flags: []string{timeout, "-race"}},
-		{Name: "unit, gates on", Packages: testplan.Packages(gatesOn, r.wanted(func(testplan.Target) bool { return true })), Flags: []string{timeout, overlay}},
+		{Name: "unit, gates on", Packages: testplan.Packages(gatesOn, r.wanted(func(testplan.Target) bool { return true })), Flags: []string{timeout, noVet, overlay}},
 	} {
 		if len(step.Packages) == 0 {
 			continue

@@ -243,6 +243,12 @@ func TestCustomResource(t *testing.T) {
 func TestRestarts(t *testing.T) {
 	const pods = 200
 	e := newEnv(t)
+	t.Cleanup(func() {
+		// Whatever happens, other tests need it.
+		for _, component := range []string{cluster.Scheduler, cluster.ControllerManager} {
+			_ = shared.Start(context.Background(), component, nil)
+		}
+	})
 	class := e.devices(1, "simulated")
 	e.claim("shared", class, &cluster.Consumer{APIGroup: "batch", Resource: "jobs", Name: "job"})
 	job := e.job("job", pods, cluster.PodSpec("shared", ""), nil)

@@ -244,6 +244,9 @@ func (c *Cluster) startComponent(ctx context.Context, component string, gates ma
 	if err != nil {
 		return err
 	}
+	if err := c.waitForPort(ctx, component, "127.0.0.1"); err != nil {
+		return err
+	}
 	start := time.Now()
 	p, err := c.start(component, args)
 	if err != nil {

@@ -459,6 +459,9 @@ func (c *Cluster) startKubelet(ctx context.Context, gates map[string]bool) error
 	if err != nil {
 		return err
 	}
+	if err := c.waitForPort(ctx, Kubelet, c.nodeAddress()); err != nil {
+		return err
+	}
 	p, err := c.start(Kubelet, args, tools.Dir(c.Options.Repo))
 	if err != nil {
 		return err

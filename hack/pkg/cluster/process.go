@@ -21,6 +21,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -119,6 +120,18 @@ func (c *Cluster) start(name string, args []string, path ...string) (*process, e
 	return p, c.save()
 }
 
+// waitForPort waits until nobody has the port of a component. That of one which
+// was stopped is free only some time later.
+func (c *Cluster) waitForPort(ctx context.Context, component, host string) error {
+	return poll(ctx, 30*time.Second, "port of "+component, func(context.Context) error {
+		l, err := net.Listen("tcp4", net.JoinHostPort(host, strconv.Itoa(c.Ports[component])))
+		if err != nil {
+			return err
+		}
+		return l.Close()
+	})
+}
+
 // process finds one by its component's name.
 func (c *Cluster) process(name string) *process {
 	for _, p := range c.Processes {
@@ -190,7 +203,14 @@ func (p *process) stop(ctx context.Context, grace time.Duration) error {
 
 func anyAlive(pids []int) bool {
 	for _, pid := range pids {
-		if stat, err := readStat(pid); err == nil && stat.state != 'Z' && stat.state != 'X' {
+		stat, err := readStat(pid)
+		if err != nil || stat.state == 'X' {
+			continue
+		}
+		// The main thread may have ended before the others, which keep files
+		// and ports open.
+		tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+		if stat.state != 'Z' || err == nil && len(tasks) > 1 {
 			return true
 		}
 	}

@@ -412,7 +412,8 @@ func (c *cluster) getPod(pod *v1.Pod) *v1.Pod {
 func (c *cluster) forceDelete(pod *v1.Pod) {
 	c.Helper()
 	err := c.Client().CoreV1().Pods(pod.Namespace).Delete(c, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To(int64(0)), Preconditions: metav1.NewUIDPreconditions(string(pod.UID))})
-	if !apierrors.IsNotFound(err) {
+	// A conflict means that there is another pod of the same name already.
+	if !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		c.ExpectNoError(err, "force-delete pod")
 	}
 }

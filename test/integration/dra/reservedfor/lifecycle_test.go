@@ -450,7 +450,7 @@ func testListFull(c *cluster) {
 	ns := c.createNamespace()
 	c.createDevices(ns, 1)
 	claim := c.createClaim(newClaim(ns, "full", ns, nil))
-	job := c.createJob(newJob(ns, "many", "full", resourceapi.ResourceClaimReservedForMaxSize))
+	c.createJob(newJob(ns, "many", "full", resourceapi.ResourceClaimReservedForMaxSize))
 	c.waitForRunning(ns, "many", resourceapi.ResourceClaimReservedForMaxSize)
 	claim = c.waitForClaim(ns, "full", "full", func(claim *resourceapi.ResourceClaim) bool {
 		return len(claim.Status.ReservedFor) == resourceapi.ResourceClaimReservedForMaxSize
@@ -478,9 +478,9 @@ func testListFull(c *cluster) {
 	// The next change makes room.
 	first := c.podsOf(ns, "many")[0]
 	c.agent.finish(&first, v1.PodSucceeded)
-	c.waitForRunning(ns, "", resourceapi.ResourceClaimReservedForMaxSize)
-	c.Expect(c.getPod(pod).Status.Phase).To(gomega.Equal(v1.PodRunning))
-	_ = job
+	c.Eventually(func(tCtx ktesting.TContext) v1.PodPhase {
+		return c.getPod(pod).Status.Phase
+	}).WithTimeout(timeout).Should(gomega.Equal(v1.PodRunning), "pod that did not fit before")
 }
 
 // testPerPodWithoutTimestamp uses a claim that was allocated by an older

@@ -435,7 +435,8 @@ func TestSharedClaims(t *testing.T) {
 		assert.Contains(tCtx, claim.Finalizers, resourceapi.Finalizer)
 		assert.NotNil(tCtx, claim.Status.Allocation.AllocationTimestamp)
 		assert.Empty(tCtx, tc.listInFlightClaims())
-		assert.Empty(tCtx, tc.p.claimReserver.waiting)
+		tCtx.Wait()
+		assert.Zero(tCtx, tc.p.claimReserver.numClaims())
 
 		// One more, with the claim in the assume cache.
 		requireAllBound(tCtx, []*fwk.Status{tc.schedule(newSharingPod("one-more")).bind(tCtx)})
@@ -912,6 +913,13 @@ func TestSharedClaimsGroup(t *testing.T) {
 	})
 }
 
+// numClaims returns for how many claims there is a goroutine.
+func (r *claimReserver) numClaims() int {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	return len(r.waiting)
+}
+
 // TestClaimReserver ensures that no request gets lost, whatever the timing is.
 func TestClaimReserver(t *testing.T) {
 	tCtx := ktesting.Init(t)
@@ -984,9 +992,5 @@ func TestClaimReserver(t *testing.T) {
 	}
 	wg.Wait()
 	// The goroutines check once more for work before they stop.
-	require.Eventually(tCtx, func() bool {
-		reserver.mutex.Lock()
-		defer reserver.mutex.Unlock()
-		return len(reserver.waiting) == 0
-	}, time.Minute, time.Millisecond)
+	require.Eventually(tCtx, func() bool { return reserver.numClaims() == 0 }, time.Minute, time.Millisecond)
 }

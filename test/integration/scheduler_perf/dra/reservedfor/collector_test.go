@@ -100,8 +100,10 @@ type collector struct {
 	// largest is the claim when it had most entries.
 	largest *resourceapi.ResourceClaim
 	cpu     []cpuSample
-	// before are the API calls before the first pod.
-	before map[call]float64
+	// before are the API calls shortly before the first pod, after are those that were
+	// counted last. The counters get reset before the workload ends.
+	before, after map[call]float64
+	sampled       time.Time
 }
 
 // startCollector observes a namespace until the end of the workload and then calls
@@ -114,7 +116,6 @@ func startCollector(tCtx ktesting.TContext, namespace string, done func(*report)
 		scheduled: map[types.UID]time.Time{},
 		deleted:   map[types.UID]time.Time{},
 	}
-	// No pod exists yet.
 	c.before = calls()
 	ctx, cancel := context.WithCancel(tCtx)
 	var wg sync.WaitGroup
@@ -141,6 +142,7 @@ func startCollector(tCtx ktesting.TContext, namespace string, done func(*report)
 			select {
 			case <-ticker.C:
 				c.sampleCPU()
+				c.sampleCalls()
 			case <-ctx.Done():
 				return
 			}
@@ -236,6 +238,45 @@ func (c *collector) sampleCPU() {
 	c.cpu = append(c.cpu, cpuSample{time.Now(), cpuSeconds()})
 }
 
+// sampleCalls counts the API calls: often when all pods are scheduled, and only
+// from time to time before that because it takes time itself.
+func (c *collector) sampleCalls() {
+	c.mutex.Lock()
+	created, scheduled, deleted, sampled := len(c.created), len(c.scheduled), len(c.deleted), c.sampled
+	c.mutex.Unlock()
+	interval := 5 * time.Second
+	switch {
+	case created == 0:
+		interval = time.Second
+	case scheduled == created:
+		interval = 200 * time.Millisecond
+	}
+	// Deleting them does not count.
+	if deleted > 0 || time.Since(sampled) < interval {
+		return
+	}
+	after := calls()
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	c.sampled = time.Now()
+	if len(c.created) == 0 {
+		// Upstream's workloads also have pods that are not measured.
+		c.before = after
+		return
+	}
+	if sum(after) >= sum(c.after) {
+		c.after = after
+	}
+}
+
+func sum(m map[call]float64) float64 {
+	total := 0.0
+	for _, n := range m {
+		total += n
+	}
+	return total
+}
+
 // cpuAt returns the last sample before some time, or the first one.
 func (c *collector) cpuAt(at time.Time) cpuSample {
 	i, _ := slices.BinarySearchFunc(c.cpu, at, func(s cpuSample, at time.Time) int { return s.at.Compare(at) })
@@ -312,7 +353,7 @@ func (c *collector) report(name string) *report {
 		r.P99Seconds = durations[(len(durations)-1)*99/100].Seconds()
 		r.CPUSeconds = c.cpuAt(last).seconds - c.cpuAt(first).seconds
 	}
-	for c, n := range deltaOf(c.before, calls()) {
+	for c, n := range deltaOf(c.before, c.after) {
 		switch c.verb {
 		case "POST", "PUT", "PATCH", "APPLY", "GET", "DELETE":
 		default:
