@@ -85,6 +85,17 @@ func (c *Cluster) down(ctx context.Context) error {
 		errs = append(errs, err)
 	}
 
+	// They are children of process 1 of this machine now, which takes its time
+	// with them. Where it does not look after them at all, nothing can be done.
+	_ = poll(ctx, 10*time.Second, "ended processes", func(context.Context) error {
+		for _, p := range c.Processes {
+			if stat, err := readStat(p.PID); err == nil && stat.started == p.Started {
+				return errors.New("one is left")
+			}
+		}
+		return nil
+	})
+
 	if os.Geteuid() == 0 && c.Ports[APIServer] != 0 {
 		if err := c.removeCgroup(ctx); err != nil {
 			errs = append(errs, err)

@@ -57,6 +57,7 @@ func (p *process) alive() bool {
 type procStat struct {
 	state   byte
 	parent  int
+	session int
 	started uint64
 }
 
@@ -75,8 +76,12 @@ func readStat(pid int) (procStat, error) {
 	if err != nil {
 		return procStat{}, err
 	}
+	session, err := strconv.Atoi(fields[3])
+	if err != nil {
+		return procStat{}, err
+	}
 	started, err := strconv.ParseUint(fields[19], 10, 64)
-	return procStat{state: fields[0][0], parent: parent, started: started}, err
+	return procStat{state: fields[0][0], parent: parent, session: session, started: started}, err
 }
 
 func bootID() string {
@@ -176,29 +181,51 @@ func (c *Cluster) logEnd(component string) string {
 	return b.String()
 }
 
-// stop ends a process: first politely, then not. In a namespace of its own it
-// has a child that does the work.
+// stop ends a process with all that it started: first politely, then not. In
+// a namespace of its own it has a child that does the work.
 func (p *process) stop(ctx context.Context, grace time.Duration) error {
 	if !p.alive() {
 		return nil
 	}
+	// They may start others just now, so each look may find more.
 	targets := append(descendants(p.PID), p.PID)
-	for _, pid := range targets {
-		_ = syscall.Kill(pid, syscall.SIGTERM)
-	}
+	signal := syscall.SIGTERM
 	deadline := time.Now().Add(grace)
-	for anyAlive(targets) && time.Now().Before(deadline) && ctx.Err() == nil {
-		time.Sleep(50 * time.Millisecond)
-	}
-	for _, pid := range targets {
-		_ = syscall.Kill(pid, syscall.SIGKILL)
-	}
-	return poll(ctx, 10*time.Second, "stop "+p.Name, func(context.Context) error {
-		if anyAlive(targets) {
+	told := map[int]bool{}
+	return poll(ctx, grace+15*time.Second, "stop "+p.Name, func(context.Context) error {
+		for _, pid := range append(descendants(p.PID), inSession(p.PID)...) {
+			if !slices.Contains(targets, pid) {
+				targets = append(targets, pid)
+			}
+		}
+		if signal == syscall.SIGTERM && !time.Now().Before(deadline) {
+			signal = syscall.SIGKILL
+			clear(told)
+		}
+		for _, pid := range targets {
+			if !told[pid] || signal == syscall.SIGKILL {
+				_ = syscall.Kill(pid, signal)
+				told[pid] = true
+			}
+		}
+		// What was started between the look and the signal is still there.
+		if anyAlive(targets) || anyAlive(inSession(p.PID)) {
 			return errors.New("it does not end")
 		}
 		return nil
 	})
+}
+
+// inSession are the processes of a session. One that lost its parent still
+// belongs to it.
+func inSession(session int) []int {
+	var found []int
+	for _, pid := range allProcesses() {
+		if stat, err := readStat(pid); err == nil && stat.session == session {
+			found = append(found, pid)
+		}
+	}
+	return found
 }
 
 func anyAlive(pids []int) bool {
