@@ -98,7 +98,17 @@ type Report struct {
 	ClaimBytes           int      `json:"claimBytes"`
 	MaxMemoryMiB         int      `json:"maxMemoryMiB"`
 	RestCores            *float64 `json:"restCores,omitempty"`
+	IdleCores            *float64 `json:"idleCores,omitempty"`
 	FreeAfterSeconds     *float64 `json:"freeAfterSeconds,omitempty"`
+}
+
+// Burned returns how much CPU pods need that cannot be scheduled: the difference
+// to the time before there were such pods.
+func (r *Report) Burned() (cores float64, ok bool) {
+	if r == nil || r.RestCores == nil || r.IdleCores == nil {
+		return 0, false
+	}
+	return max(0, *r.RestCores-*r.IdleCores), true
 }
 
 // Result is a run with its reports.

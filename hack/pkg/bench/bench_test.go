@@ -141,11 +141,11 @@ echo "{\"pods\":240,\"scheduled\":240,\"podsPerSecond\":$speed,\"claimWrites\":2
 }
 
 func TestGoalsMissed(t *testing.T) {
-	cores, free := 1.4, 12.0
+	cores, idle, free := 1.4, 0.2, 12.0
 	results := []*Result{
 		{Run: Run{Case: NoClaim, Pods: 1000, Nodes: 100, Patched: true}, Reports: []Report{{PodsPerSecond: 100}}},
 		{Run: Run{Case: SharedClaimForWorkload, Pods: 1000, Nodes: 100, Patched: true}, Reports: []Report{{PodsPerSecond: 50, ClaimWrites: 4, ClaimBytes: 5000}}},
-		{Run: Run{Case: SharedClaimFull, Pods: 100, Nodes: 100, Patched: true}, Reports: []Report{{Pods: 100, RestCores: &cores}}},
+		{Run: Run{Case: SharedClaimFull, Pods: 100, Nodes: 100, Patched: true}, Reports: []Report{{Pods: 100, RestCores: &cores, IdleCores: &idle}}},
 		{Run: Run{Case: Release, Pods: 1000, Nodes: 100, Patched: true}, Reports: []Report{{FreeAfterSeconds: &free}}},
 	}
 	goals := Goals(results)

@@ -148,13 +148,16 @@ func Goals(results []*Result) string {
 			row("size of the claim, "+size, "46 KB at 240", "< 4 KiB", fmt.Sprintf("%d bytes", m.ClaimBytes), m.ClaimBytes < 4096)
 		case r.Case == SharedClaim && comparable && r.Pods == 240:
 			row("the same without spec.reservedFor, 240 pods", unpatchedRatio(r.Pods), "≥ 0.3", fmt.Sprintf("%.2f", x), x >= 0.3)
-		case r.Case == SharedClaimFull && m.RestCores != nil:
-			unpatched := "not measured"
-			if u := find(results, r.Case, r.Pods, r.Nodes, false, false); u != nil && u.RestCores != nil {
-				unpatched = fmt.Sprintf("%.2f cores", *u.RestCores)
+		case r.Case == SharedClaimFull:
+			burned, ok := m.Burned()
+			if !ok {
+				break
 			}
-			// What API server, scheduler and controller need for themselves.
-			row(fmt.Sprintf("CPU burned by %d pods past the limit", m.Pods-m.Scheduled), unpatched, "none", fmt.Sprintf("%.2f cores", *m.RestCores), *m.RestCores < 0.05)
+			unpatched := "not measured"
+			if x, ok := find(results, r.Case, r.Pods, r.Nodes, false, false).Burned(); ok {
+				unpatched = fmt.Sprintf("%.2f cores", x)
+			}
+			row(fmt.Sprintf("CPU burned by %d pods past the limit", m.Pods-m.Scheduled), unpatched, "none", fmt.Sprintf("%.2f cores", burned), burned < 0.05)
 		case r.Case == Release:
 			if m.FreeAfterSeconds != nil {
 				row("last pod gone → devices free", "–", "≤ 10 s", fmt.Sprintf("%.1f s", *m.FreeAfterSeconds), *m.FreeAfterSeconds <= 10)

@@ -71,15 +71,22 @@ type report struct {
 	// MaxMemoryMiB is the largest resident size of the process.
 	MaxMemoryMiB int `json:"maxMemoryMiB"`
 	// RestCores is how much CPU was used while nothing happened
-	// anymore in a workload with pods that cannot be scheduled.
+	// anymore in a workload with pods that cannot be scheduled. IdleCores is
+	// the same before there were such pods.
 	RestCores *float64 `json:"restCores,omitempty"`
+	IdleCores *float64 `json:"idleCores,omitempty"`
 	// FreeAfterSeconds is the time from the end of the last pod to the deallocation
 	// of the claim.
 	FreeAfterSeconds *float64 `json:"freeAfterSeconds,omitempty"`
 }
 
-// restPeriod is the last part of a workload with pods that cannot be scheduled.
-const restPeriod = 25 * time.Second
+// restPeriod is a part of a workload with pods that cannot be scheduled, and just as
+// long a time before those pods.
+const (
+	restPeriod = 25 * time.Second
+	// restAfter is when everything that has to be done for those pods should be done.
+	restAfter = 10 * time.Second
+)
 
 type cpuSample struct {
 	at      time.Time
@@ -283,6 +290,15 @@ func (c *collector) cpuAt(at time.Time) cpuSample {
 	return c.cpu[min(max(i, 0), len(c.cpu)-1)]
 }
 
+// cores returns how much CPU was used during the rest period before some time.
+func (c *collector) cores(at time.Time) *float64 {
+	start, end := c.cpuAt(at.Add(-restPeriod)), c.cpuAt(at)
+	if d := end.at.Sub(start.at).Seconds(); d > 0 {
+		return ptr.To((end.seconds - start.seconds) / d)
+	}
+	return nil
+}
+
 // call identifies a kind of API call.
 type call struct{ verb, resource, code string }
 
@@ -371,11 +387,9 @@ func (c *collector) report(name string) *report {
 		}
 	}
 	if r.Scheduled < r.Pods {
-		end := c.cpu[len(c.cpu)-1]
-		start := c.cpuAt(end.at.Add(-restPeriod))
-		if d := end.at.Sub(start.at).Seconds(); d > 0 {
-			r.RestCores = ptr.To((end.seconds - start.seconds) / d)
-		}
+		// Not at the end: collecting metrics there takes seconds of CPU time.
+		r.RestCores = c.cores(first.Add(restAfter + restPeriod))
+		r.IdleCores = c.cores(first)
 	}
 	if len(c.deleted) > 0 && len(c.deleted) == len(c.created) && c.freed.After(lastDeleted) {
 		r.FreeAfterSeconds = ptr.To(c.freed.Sub(lastDeleted).Seconds())

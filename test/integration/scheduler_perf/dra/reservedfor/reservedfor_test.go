@@ -80,7 +80,7 @@ func TestMain(m *testing.M) {
 // only measure.
 func TestSchedulerPerf(t *testing.T) {
 	reports := map[string]*report{}
-	perf.RunIntegrationPerfScheduling(t, "performance-config.yaml", perf.WithNodeUpdateFn(func(tCtx ktesting.TContext, _ *scheduler.Scheduler, _ *perf.Workload, _ *v1.NodeList) error {
+	perf.RunIntegrationPerfScheduling(t, "integration-config.yaml", perf.WithNodeUpdateFn(func(tCtx ktesting.TContext, _ *scheduler.Scheduler, _ *perf.Workload, _ *v1.NodeList) error {
 		return prepare(tCtx, func(r *report) { reports[r.Name] = r })
 	}))
 	for name, r := range reports {
