@@ -26,6 +26,7 @@ import (
 	"errors"
 	"fmt"
 	"go/format"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path"
@@ -134,13 +135,19 @@ func (v *Verifier) pins(ctx context.Context) error {
 		}
 		v.sources[r.Name] = source
 	}
-	dirs, err := os.ReadDir(filepath.Join(v.Repo, "hack", "releases"))
-	if err != nil {
-		return err
-	}
-	for _, d := range dirs {
-		if _, err := v.Ledger.Release(d.Name()); err != nil {
-			errs = append(errs, fmt.Errorf("hack/releases/%s: %w", d.Name(), err))
+	// What belongs to a release must not outlive it.
+	for _, parent := range []string{"hack/releases", "api"} {
+		dirs, err := os.ReadDir(filepath.Join(v.Repo, filepath.FromSlash(parent)))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		for _, d := range dirs {
+			if !d.IsDir() {
+				continue
+			}
+			if _, err := v.Ledger.Release(d.Name()); err != nil {
+				errs = append(errs, fmt.Errorf("%s/%s: %w", parent, d.Name(), err))
+			}
 		}
 	}
 	return errors.Join(errs...)
@@ -267,7 +274,7 @@ func (v *Verifier) tests(context.Context) error {
 		f := &v.Ledger.Features[i]
 		var changed []string
 		for _, e := range entries {
-			if e.Seam && e.Slug == f.Slug && strings.HasSuffix(e.Path, "_test.go") {
+			if e.Seam && e.Slug == f.Slug && testCode(e.Path) {
 				changed = append(changed, e.Path)
 			}
 		}
@@ -296,6 +303,13 @@ func (v *Verifier) tests(context.Context) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// testCode returns true for Go files which are tests of upstream or help them:
+// a change there could hide one of behaviour.
+func testCode(name string) bool {
+	return path.Ext(name) == ".go" &&
+		(strings.HasSuffix(name, "_test.go") || strings.HasPrefix(name, "test/") || strings.HasSuffix(path.Dir(name), "testing"))
 }
 
 // testExists checks a test that the ledger names: a file of the overlay, or

@@ -214,6 +214,11 @@ func TestComplaints(t *testing.T) {
 			"it is not written as carry writes seams"},
 		"test changed without reason": {"tests", func(t *testing.T, v *Verifier) { v.Ledger.Features[1].Tests = nil },
 			"feature reservedfor: a seam changes upstream's test pkg/a_test.go: say under tests why"},
+		"test helper changed without reason": {"tests", func(t *testing.T, v *Verifier) {
+			for _, dir := range []string{"pkg/atesting", "test/integration/a"} {
+				write(t, v, dir+"/a.go.reservedfor.patch", "")
+			}
+		}, "feature reservedfor: a seam changes upstream's test pkg/atesting/a.go: say under tests why\nfeature reservedfor: a seam changes upstream's test test/integration/a/a.go: say under tests why"},
 		"reason without seam": {"tests", func(t *testing.T, v *Verifier) { remove(t, v, "pkg/a_test.go.reservedfor.patch") },
 			"pkg/a_test.go is listed under tests, but no seam changes it"},
 		"carry without test": {"tests", func(t *testing.T, v *Verifier) { replace(t, v, "pkg/fixes_test.go", "TestIt", "TestThat") },
@@ -296,8 +301,10 @@ func TestTable(t *testing.T) {
 func TestPins(t *testing.T) {
 	v := repository(t)
 	write(t, v, upstream.PinDir("1.35")+"/version", "v1.35.4\n")
+	write(t, v, "api/1.34/x.diff", "")
+	write(t, v, "api/README.md", "")
 	err := run(t, v, v.pins)
-	for _, want := range []string{"release 1.36 has no pin", "hack/releases/1.35: release 1.35 (v1.35.4) is planned"} {
+	for _, want := range []string{"release 1.36 has no pin", "hack/releases/1.35: release 1.35 (v1.35.4) is planned", "api/1.34: "} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
 		}
