@@ -205,11 +205,14 @@ func unitPart(ctx context.Context, r *testRun) error {
 	noRace := func(t testplan.Target) bool { return !t.Race }
 	// The same order of flags everywhere, for the test cache.
 	timeout := "-timeout=20m"
+	// Upstream's tests of the scheduler plugin wait for a second in each of a
+	// hundred cases: more at the same time than there are CPUs.
+	waiting := "-p=4"
 	// The same source was vetted in the run before.
 	noVet := "-vet=off"
 	for _, step := range []testrun.Step{
 		{Name: "unit", Packages: testplan.Packages(r.plan.Unit, r.wanted(noRace)), Flags: []string{timeout}},
-		{Name: "unit, race detector", Packages: testplan.Packages(r.plan.Unit, r.wanted(race)), Flags: []string{timeout, "-race"}},
+		{Name: "unit, race detector", Packages: testplan.Packages(r.plan.Unit, r.wanted(race)), Flags: []string{timeout, "-race", waiting}},
 		{Name: "unit, gates on", Packages: testplan.Packages(gatesOn, r.wanted(func(testplan.Target) bool { return true })), Flags: []string{timeout, noVet, overlay}},
 	} {
 		if len(step.Packages) == 0 {
@@ -217,6 +220,8 @@ func unitPart(ctx context.Context, r *testRun) error {
 		}
 		step.Dir = r.tree
 		step.Env = r.plan.Env
+		// Packages of which tests get skipped have a go command each.
+		step.Parallel = 3
 		if slices.Contains(step.Flags, "-race") {
 			// The race detector is written in C++.
 			step.Env = append(slices.Clone(step.Env), "CGO_ENABLED=1")
