@@ -19,8 +19,14 @@ package bench
 import (
 	"context"
 	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"go/types"
 	"os"
 	"path/filepath"
+	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -49,6 +55,33 @@ func newBench(t *testing.T, patched, unpatched string) *Bench {
 		Path:      t.TempDir(),
 		LogDir:    filepath.Join(t.TempDir(), "logs"),
 		Log:       t.Logf,
+	}
+}
+
+// TestReport compares the report with the one that the benchmark writes: it stands in
+// another module, which cannot be imported.
+func TestReport(t *testing.T) {
+	file, err := parser.ParseFile(token.NewFileSet(), filepath.Join("../../..", filepath.FromSlash(Package), "collector_test.go"), nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	written := map[string]string{}
+	ast.Inspect(file, func(n ast.Node) bool {
+		if field, ok := n.(*ast.Field); ok && field.Tag != nil {
+			tag, err := strconv.Unquote(field.Tag.Value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			written[reflect.StructTag(tag).Get("json")] = types.ExprString(field.Type)
+		}
+		return true
+	})
+	read := map[string]string{}
+	for _, field := range reflect.VisibleFields(reflect.TypeFor[Report]()) {
+		read[field.Tag.Get("json")] = field.Type.String()
+	}
+	if !reflect.DeepEqual(read, written) {
+		t.Errorf("fields that are read:\n%v\nand written:\n%v", read, written)
 	}
 }
 
