@@ -23,7 +23,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -315,28 +314,50 @@ func (b *Bench) one(ctx context.Context, run Run, number string) (*Report, error
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = 10 * time.Second
-	err = cmd.Run()
-	if cmd.Process != nil {
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%w, see %s\n%s", err, log.Name(), end.String())
-	}
-	data, err := os.ReadFile(reportFile)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("there is no such workload, see %s", log.Name())
-	}
-	if err != nil {
+	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	var report Report
-	if err := json.Unmarshal(data, &report); err != nil {
-		return nil, fmt.Errorf("report: %w", err)
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	var report *Report
+	running := true
+	for running && report == nil {
+		select {
+		case err = <-ended:
+			running = false
+		case <-time.After(100 * time.Millisecond):
+		}
+		// The benchmark writes a report when all is measured that went well. What
+		// it does then is to shut down an API server, for many seconds.
+		report = readReport(reportFile)
+	}
+	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+	if running {
+		<-ended
+	}
+	if report == nil && err != nil {
+		return nil, fmt.Errorf("%w, see %s\n%s", err, log.Name(), end.String())
+	}
+	if report == nil {
+		return nil, fmt.Errorf("there is no such workload, see %s", log.Name())
 	}
 	if report.Pods == 0 {
 		return nil, fmt.Errorf("no pods were seen, see %s", log.Name())
 	}
-	return &report, nil
+	return report, nil
+}
+
+// readReport returns nil if there is no report, or only part of one yet.
+func readReport(name string) *Report {
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return nil
+	}
+	var report Report
+	if err := json.Unmarshal(data, &report); err != nil {
+		return nil
+	}
+	return &report
 }
 
 // tailBuffer keeps the end of what is written to it.

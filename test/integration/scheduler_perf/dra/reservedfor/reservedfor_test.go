@@ -128,7 +128,7 @@ func BenchmarkPerfSchedulingUpstream(b *testing.B) {
 
 func writeReport(tCtx ktesting.TContext, r *report) {
 	path := os.Getenv(reportVariable)
-	if path == "" {
+	if path == "" || tCtx.Failed() {
 		return
 	}
 	data, err := json.MarshalIndent(r, "", "  ")
