@@ -1,0 +1,83 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package adminaccess checks that the manifests beside it are the same wherever
+// they stand.
+package adminaccess
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const root = "../.."
+
+// tested is where the integration tests have them: a Kubernetes tree has no
+// folder for examples of ours.
+const tested = root + "/test/integration/dra/adminaccess/testdata"
+
+func TestCopies(t *testing.T) {
+	readme, err := os.ReadFile(filepath.Join(root, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob("*.yaml")
+	if err != nil || len(files) < 3 {
+		t.Fatalf("want the manifests, got %v, %v", files, err)
+	}
+	for _, file := range files {
+		manifest, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if copied, err := os.ReadFile(filepath.Join(tested, file)); err != nil || !bytes.Equal(copied, manifest) {
+			t.Errorf("%s is not the same in %s: cp examples/adminaccess/*.yaml test/integration/dra/adminaccess/testdata (%v)", file, tested, err)
+		}
+		// The README has those of the newest release.
+		if strings.Contains(file, "v1beta1") {
+			continue
+		}
+		if block := "```yaml\n" + string(manifest) + "```\n"; !strings.Contains(string(readme), block) {
+			t.Errorf("%s is not in README.md as it is", file)
+		}
+	}
+}
+
+// TestOlderVersion checks that the manifest for older releases differs only in
+// what the version of the API demands.
+func TestOlderVersion(t *testing.T) {
+	lines := func(name string) []string {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var lines []string
+		for line := range strings.Lines(string(data)) {
+			line = strings.TrimSpace(line)
+			if line == "exactly:" || strings.HasPrefix(line, "#") {
+				continue
+			}
+			lines = append(lines, strings.Replace(line, "resource.k8s.io/v1beta1", "resource.k8s.io/v1", 1))
+		}
+		return lines
+	}
+	if newer, older := lines("monitor.yaml"), lines("monitor-v1beta1.yaml"); strings.Join(newer, "\n") != strings.Join(older, "\n") {
+		t.Errorf("monitor-v1beta1.yaml differs from monitor.yaml:\n%s\n\n%s", strings.Join(older, "\n"), strings.Join(newer, "\n"))
+	}
+}
