@@ -83,28 +83,38 @@ func runBench(ctx context.Context, args []string) error {
 	if err := unpatchedTree(ctx, tree, base, b.Unpatched.Dir); err != nil {
 		return err
 	}
-	for name, tree := range map[string]bench.Tree{"patched": b.Patched, "unpatched": b.Unpatched} {
-		t.Log("compile the benchmark, %s", name)
-		if err := tree.Compile(ctx); err != nil {
-			return err
-		}
-	}
-
 	plan := bench.FullPlan()
 	if *quick {
 		plan = bench.QuickPlan()
 	}
 	plan = slices.DeleteFunc(plan, func(r bench.Run) bool { return !strings.Contains(r.String(), *only) })
+	if len(plan) > 0 {
+		for name, tree := range map[string]bench.Tree{"patched": b.Patched, "unpatched": b.Unpatched} {
+			t.Log("compile the benchmark, %s", name)
+			if err := tree.Compile(ctx, bench.Package); err != nil {
+				return err
+			}
+		}
+	}
 	results, err := b.Run(ctx, plan)
 	if err != nil {
 		return err
+	}
+	var claims []bench.Claims
+	if strings.Contains("AdminAccess claims", *only) {
+		if claims, err = benchClaims(ctx, b, output); err != nil {
+			return err
+		}
 	}
 
 	summary := fmt.Sprintf("%s, %s beside %s, on %s\n\n%s", "scheduler_perf", t.Ledger.Stamp(t.Release), t.Release.Version, bench.Machine(), bench.Table(results))
 	if goals := bench.Goals(results); goals != "" {
 		summary += "\n" + goals
 	}
-	data, err := json.MarshalIndent(map[string]any{"machine": bench.Machine(), "version": t.Ledger.Stamp(t.Release), "results": results}, "", "  ")
+	if len(claims) > 0 {
+		summary += "\n" + bench.ClaimsTable(claims)
+	}
+	data, err := json.MarshalIndent(map[string]any{"machine": bench.Machine(), "version": t.Ledger.Stamp(t.Release), "results": results, "claims": claims}, "", "  ")
 	if err != nil {
 		return err
 	}
@@ -125,6 +135,22 @@ func runBench(ctx context.Context, args []string) error {
 		return fmt.Errorf("%d of %d workloads failed, see %s", failed, len(results), b.LogDir)
 	}
 	return nil
+}
+
+// benchClaims compares how fast claims get created, with admin access and without.
+func benchClaims(ctx context.Context, b *bench.Bench, output string) ([]bench.Claims, error) {
+	trees := map[string]bench.Tree{
+		"patched":   {Dir: b.Patched.Dir, Binary: filepath.Join(output, "patched-claims.test")},
+		"unpatched": {Dir: b.Unpatched.Dir, Binary: filepath.Join(output, "unpatched-claims.test")},
+	}
+	for name, tree := range trees {
+		b.Log("compile the API server, %s", name)
+		if err := tree.Compile(ctx, bench.ClaimsPackage); err != nil {
+			return nil, err
+		}
+	}
+	b.Log("create claims")
+	return b.Claims(ctx, trees["patched"], trees["unpatched"])
 }
 
 // unpatchedTree checks out the base of a tree, with nothing of ours in it but the
@@ -158,9 +184,14 @@ func unpatchedTree(ctx context.Context, tree, base, dir string) error {
 	if err := os.WriteFile(filepath.Join(dir, "go.work"), work, 0o644); err != nil {
 		return err
 	}
-	target := filepath.Join(dir, filepath.FromSlash(bench.Package))
-	if err := os.RemoveAll(target); err != nil {
-		return err
+	for _, pkg := range []string{bench.Package, bench.ClaimsPackage} {
+		source, target := filepath.Join(tree, filepath.FromSlash(pkg)), filepath.Join(dir, filepath.FromSlash(pkg))
+		if err := os.RemoveAll(target); err != nil {
+			return err
+		}
+		if err := os.CopyFS(target, os.DirFS(source)); err != nil {
+			return err
+		}
 	}
-	return os.CopyFS(target, os.DirFS(filepath.Join(tree, filepath.FromSlash(bench.Package))))
+	return nil
 }

@@ -103,9 +103,9 @@ func (f *clusterFlags) cluster() (*cluster.Cluster, error) {
 			return nil, err
 		}
 	}
-	gates, err := carriedGates(l, f.release)
-	if err != nil {
-		return nil, err
+	gates := map[string]bool{}
+	for _, gate := range l.Gates(f.release) {
+		gates[gate] = true
 	}
 	for item := range strings.SplitSeq(f.gates, ",") {
 		if item = strings.TrimSpace(item); item == "" {
@@ -120,17 +120,6 @@ func (f *clusterFlags) cluster() (*cluster.Cluster, error) {
 	}
 	f.options.Repo, f.options.Release, f.options.Bin, f.options.Dir, f.options.Gates = repo, f.release, f.bin, f.dir, gates
 	return cluster.New(f.options, progress())
-}
-
-// carriedGates are those of the features that the release has from here.
-func carriedGates(l *ledger.Ledger, release string) (map[string]bool, error) {
-	gates := map[string]bool{}
-	for _, feature := range l.FeaturesOf(release) {
-		for _, gate := range feature.Gates {
-			gates[gate] = true
-		}
-	}
-	return gates, nil
 }
 
 // up starts the cluster if it does not run, with programs that are up to date.

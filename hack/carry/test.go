@@ -109,7 +109,7 @@ func runTest(ctx context.Context, args []string) error {
 			if err != nil {
 				return err
 			}
-			if r.plan, err = testplan.New(ctx, r.tree, files, testplan.Gates(t.Ledger, t.Release.Name)); err != nil {
+			if r.plan, err = testplan.New(ctx, r.tree, r.release, files, testplan.Gates(t.Ledger, t.Release.Name)); err != nil {
 				return err
 			}
 			for _, pattern := range r.plan.Absent {
@@ -181,8 +181,10 @@ func (r *testRun) wanted(condition func(testplan.Target) bool) func(testplan.Tar
 // on. They do so without the race detector: what runs concurrently because of a
 // feature is covered by our own tests, which turn it on themselves.
 func unitPart(ctx context.Context, r *testRun) error {
-	if checker := filepath.Join("test", "compatibility_lifecycle", "main.go"); r.only == "" {
-		if _, err := os.Stat(filepath.Join(r.tree, checker)); err == nil {
+	// The second one was the checker until 1.32.
+	for _, folder := range []string{"compatibility_lifecycle", "featuregates_linter"} {
+		checker := filepath.Join("test", folder, "main.go")
+		if _, err := os.Stat(filepath.Join(r.tree, checker)); err == nil && r.only == "" {
 			r.Do("feature gate lists", func() error {
 				cmd := exec.CommandContext(ctx, "go", "run", checker, "feature-gates", "verify")
 				cmd.Dir = r.tree

@@ -143,10 +143,8 @@ func options() (cluster.Options, error) {
 	}
 	stamp = l.Stamp(release)
 	gates := map[string]bool{}
-	for _, feature := range l.FeaturesOf(release.Name) {
-		for _, gate := range feature.Gates {
-			gates[gate] = true
-		}
+	for _, gate := range l.Gates(release.Name) {
+		gates[gate] = true
 	}
 	output := filepath.Join(repo, "_output", release.Name)
 	bin := filepath.Join(output, "bin")

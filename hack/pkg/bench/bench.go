@@ -189,13 +189,13 @@ type Tree struct {
 	Binary string
 }
 
-// Compile builds the benchmark of a tree.
-func (t Tree) Compile(ctx context.Context) error {
+// Compile builds the benchmark in a package of a tree.
+func (t Tree) Compile(ctx context.Context, pkg string) error {
 	env, err := goenv.TestEnviron(t.Dir)
 	if err != nil {
 		return err
 	}
-	cmd := exec.CommandContext(ctx, "go", "test", "-c", "-o", t.Binary, "./"+Package)
+	cmd := exec.CommandContext(ctx, "go", "test", "-c", "-o", t.Binary, "./"+pkg)
 	cmd.Dir = t.Dir
 	cmd.Env = env
 	if out, err := cmd.CombinedOutput(); err != nil {

@@ -72,6 +72,9 @@ type Release struct {
 	// Imports maps an import path in our files to the one which stands in
 	// for it in this release.
 	Imports map[string]string `json:"imports,omitempty"`
+	// Gates are feature gates which carried features depend on, and which
+	// are off by default in this release.
+	Gates []string `json:"gates,omitempty"`
 	// MissingModules are the modules in upstream's go.work that the Go
 	// module proxy does not have.
 	MissingModules []string `json:"missingModules,omitempty"`
@@ -89,6 +92,10 @@ type Feature struct {
 	KEP int `json:"kep,omitempty"`
 	// Gates are the feature gates, the feature's own one first.
 	Gates []string `json:"gates,omitempty"`
+	// DefaultOn is the first release in which the gates are on by default
+	// upstream, if any. From then on nobody has to turn them on, and nobody
+	// may be able to turn them off.
+	DefaultOn string `json:"defaultOn,omitempty"`
 	// Releases says for which release the feature is meant, and what is
 	// carried there in a word or two. "base" means that upstream has all
 	// of it, and nothing is carried.
@@ -126,6 +133,9 @@ type Carry struct {
 	Upstream string `json:"upstream"`
 	// DropWhen says when it can be dropped.
 	DropWhen string `json:"dropWhen"`
+	// Releases are those which it is carried in, if not in all of the
+	// feature: the others do not have the bug.
+	Releases []string `json:"releases,omitempty"`
 	// Tests fail without the change.
 	Tests []string `json:"tests"`
 }
@@ -228,6 +238,9 @@ func (l *Ledger) validate() error {
 				fail("%s: release %s: what is carried?", where, name)
 			}
 		}
+		if f.DefaultOn != "" && l.find(f.DefaultOn) == nil {
+			fail("%s: defaultOn: the ledger has no release %q", where, f.DefaultOn)
+		}
 		for _, pattern := range f.Files {
 			if _, err := path.Match(pattern, ""); err != nil {
 				fail("%s: files: %q: %w", where, pattern, err)
@@ -242,9 +255,22 @@ func (l *Ledger) validate() error {
 			if c.Name == "" || c.Why == "" || c.Upstream == "" || c.DropWhen == "" || len(c.Tests) == 0 {
 				fail("%s: carry %q: name, why, upstream, dropWhen and tests are all needed", where, c.Name)
 			}
+			for _, release := range c.Releases {
+				if what, ok := f.Releases[release]; !ok || what == InBase {
+					fail("%s: carry %q: the feature is not carried in release %q", where, c.Name, release)
+				}
+			}
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// GatesToSet are those that have to be turned on in a release.
+func (f *Feature) GatesToSet(release string) []string {
+	if f.DefaultOn != "" && compare(release, f.DefaultOn) >= 0 {
+		return nil
+	}
+	return f.Gates
 }
 
 func (s State) validate() error {
@@ -344,6 +370,31 @@ func (l *Ledger) FeaturesOf(release string) []*Feature {
 func (f *Feature) In(release string) bool {
 	what, ok := f.Releases[release]
 	return f.State == Carried && ok && what != InBase
+}
+
+// CarriesOf are the single changes which are built into a release, in order.
+func (f *Feature) CarriesOf(release string) []Carry {
+	var cs []Carry
+	for _, c := range f.Carries {
+		if f.In(release) && (len(c.Releases) == 0 || slices.Contains(c.Releases, release)) {
+			cs = append(cs, c)
+		}
+	}
+	return cs
+}
+
+// Gates are what has to be turned on for all that is carried in a release:
+// the gates of the features, and those that they depend on.
+func (l *Ledger) Gates(release string) []string {
+	var gates []string
+	if r := l.find(release); r != nil {
+		gates = append(gates, r.Gates...)
+	}
+	for _, f := range l.FeaturesOf(release) {
+		gates = append(gates, f.GatesToSet(release)...)
+	}
+	slices.Sort(gates)
+	return slices.Compact(gates)
 }
 
 // Stamp is the version of what is built from this release.

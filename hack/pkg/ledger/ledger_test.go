@@ -25,11 +25,11 @@ import (
 const valid = `
 carry: 2
 releases:
-- {name: "1.9", version: v1.9.1, state: planned}
+- {name: "1.9", version: v1.9.1, state: planned, gates: [Base]}
 - {name: "1.36", version: v1.36.3, state: carried, released: "2026-07-22T18:07:38Z"}
 - {name: "1.37", version: v1.37.0, state: planned}
 features:
-- {slug: one, title: t, state: carried, releases: {"1.36": carried, "1.37": base}, why: w, upstream: u, dropWhen: d}
+- {slug: one, title: t, state: carried, gates: [Feature], releases: {"1.9": part, "1.36": carried, "1.37": base}, why: w, upstream: u, dropWhen: d}
 - {slug: two, title: t, state: planned, releases: {"1.36": carried}, why: w, upstream: u, dropWhen: d}
 `
 
@@ -51,9 +51,31 @@ func TestParse(t *testing.T) {
 	if fs := l.FeaturesOf("1.37"); len(fs) != 0 {
 		t.Errorf("features of 1.37, which has them: %v", fs)
 	}
+	for release, want := range map[string]string{"1.9": "Base Feature", "1.36": "Feature", "1.37": ""} {
+		if got := strings.Join(l.Gates(release), " "); got != want {
+			t.Errorf("gates of %s: %q, want %q", release, got, want)
+		}
+	}
 	for release, want := range map[string]string{"1.9": "planned", "1.8": "unknown release"} {
 		if _, err := l.Release(release); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("release %s: %v", release, err)
+		}
+	}
+}
+
+func TestCarriesOf(t *testing.T) {
+	f := Feature{
+		State:    Carried,
+		Releases: map[string]string{"1.9": "carried", "1.36": "carried", "1.37": InBase},
+		Carries:  []Carry{{Name: "a"}, {Name: "b", Releases: []string{"1.36"}}, {Name: "c", Releases: []string{"1.9"}}},
+	}
+	for release, want := range map[string]string{"1.9": "ac", "1.36": "ab", "1.37": "", "1.38": ""} {
+		got := ""
+		for _, c := range f.CarriesOf(release) {
+			got += c.Name
+		}
+		if got != want {
+			t.Errorf("carries of %s: got %q, want %q", release, got, want)
 		}
 	}
 }
@@ -89,12 +111,14 @@ func TestParseErrors(t *testing.T) {
 		"long title":           {"title: t", `title: "a\nb"`, "more than one line"},
 		"why missing":          {"why: w, ", "", "why is missing"},
 		"no drop condition":    {", dropWhen: d", "", "dropWhen is missing"},
-		"no releases":          {`releases: {"1.36": carried, "1.37": base}`, "releases: {}", "no releases"},
+		"no releases":          {`releases: {"1.9": part, "1.36": carried, "1.37": base}`, "releases: {}", "no releases"},
 		"release of a feature": {`"1.37": base`, `"1.38": base`, `the ledger has no release "1.38"`},
 		"nothing carried":      {`"1.37": base`, `"1.37": ""`, "what is carried?"},
 		"pattern":              {"dropWhen: d}", "dropWhen: d, files: ['[']}", "syntax error in pattern"},
 		"test without reason":  {"dropWhen: d}", "dropWhen: d, tests: [{path: a_test.go}]}", "path and why are both needed"},
 		"carry without test":   {"dropWhen: d}", "dropWhen: d, carries: [{name: n, why: w, upstream: u, dropWhen: d}]}", "are all needed"},
+		"release of a carry":   {"dropWhen: d}", `dropWhen: d, carries: [{name: c, why: w, upstream: u, dropWhen: d, tests: [t], releases: ["1.5"]}]}`, `carry "c": the feature is not carried in release "1.5"`},
+		"carry in base":        {"dropWhen: d}", `dropWhen: d, carries: [{name: c, why: w, upstream: u, dropWhen: d, tests: [t], releases: ["1.37"]}]}`, `carry "c": the feature is not carried in release "1.37"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			text := strings.Replace(valid, tt.from, tt.to, 1)

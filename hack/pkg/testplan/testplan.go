@@ -24,6 +24,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path"
@@ -79,11 +80,43 @@ var raced = []string{
 // forced are the constructors which do not look at the feature gate: they get
 // told by their caller, and upstream's tests tell them explicitly what is on. When
 // those tests shall run with a feature on, then the constructor has to insist.
-var forced = []struct {
-	gate, path, function, statement string
-}{
-	{"DRAReservedForWorkloads", "pkg/controller/resourceclaim/controller.go", "NewController", "features.ReservedForWorkloads = true"},
-	{"DRAReservedForWorkloads", "pkg/scheduler/framework/plugins/dynamicresources/dynamicresources.go", "New", "fts.EnableDRAReservedForWorkloads = true"},
+//
+// One with a release, or a range of releases, stands in for the one without, as
+// files in the overlay do.
+var forced = []force{
+	{"DRAReservedForWorkloads", "pkg/controller/resourceclaim/controller.go", "NewController", "features.ReservedForWorkloads = true", ""},
+	// There the constructor has optional features, behind all other parameters.
+	{"DRAReservedForWorkloads", "pkg/controller/resourceclaim/controller.go", "NewController", "features = append(features, Features{}); features[0].ReservedForWorkloads = true", "1.32"},
+	{"DRAReservedForWorkloads", "pkg/scheduler/framework/plugins/dynamicresources/dynamicresources.go", "New", "fts.EnableDRAReservedForWorkloads = true", ""},
+}
+
+type force struct {
+	gate, path, function, statement, releases string
+}
+
+// forcedIn are the constructors to change in a release for the gates.
+func forcedIn(release string, gates []string) ([]force, error) {
+	type key struct{ gate, path string }
+	chosen := map[key]force{}
+	for _, f := range forced {
+		if !slices.Contains(gates, f.gate) {
+			continue
+		}
+		if f.releases != "" {
+			only, err := ledger.ParseRange(f.releases)
+			if err != nil {
+				return nil, err
+			}
+			if !only.Contains(release) {
+				continue
+			}
+		}
+		k := key{f.gate, f.path}
+		if other, taken := chosen[k]; !taken || other.releases == "" {
+			chosen[k] = f
+		}
+	}
+	return slices.Collect(maps.Values(chosen)), nil
 }
 
 // emulated is the oldest version which tests may emulate with the feature gates on:
@@ -95,6 +128,8 @@ const emulated = "1.34"
 type Plan struct {
 	// Tree is the directory of the tree.
 	Tree string
+	// Release is the name of the release that it is a tree of.
+	Release string
 	// Env is the environment for go commands and tests in the tree.
 	Env []string
 	// Gates are the feature gates of the features in the tree.
@@ -152,24 +187,28 @@ func Files(repo string, l *ledger.Ledger, release string) ([]File, error) {
 	return files, nil
 }
 
-// Gates returns the feature gates of all features in a release.
+// Gates returns the feature gate of each feature in a release, and those which
+// they depend on and which are off by default there.
 func Gates(l *ledger.Ledger, release string) []string {
 	var gates []string
+	if r, err := l.Release(release); err == nil {
+		gates = append(gates, r.Gates...)
+	}
 	for _, f := range l.FeaturesOf(release) {
-		if len(f.Gates) > 0 {
-			gates = append(gates, f.Gates[0])
+		if toSet := f.GatesToSet(release); len(toSet) > 0 {
+			gates = append(gates, toSet[0])
 		}
 	}
 	return gates
 }
 
 // New determines what there is to test.
-func New(ctx context.Context, tree string, files []File, gates []string) (*Plan, error) {
+func New(ctx context.Context, tree, release string, files []File, gates []string) (*Plan, error) {
 	env, err := goenv.TestEnviron(tree)
 	if err != nil {
 		return nil, err
 	}
-	plan := &Plan{Tree: tree, Env: env, Gates: gates}
+	plan := &Plan{Tree: tree, Release: release, Env: env, Gates: gates}
 	unit := map[string]bool{}
 	integration := map[string]bool{}
 	add := func(patterns []string, to map[string]bool) {
@@ -337,10 +376,11 @@ func (p *Plan) GatesOn(dir string) (targets []Target, flag string, err error) {
 	if err := o.GatesOffBefore(p.Tree, emulated, p.Gates); err != nil {
 		return nil, "", err
 	}
+	forced, err := forcedIn(p.Release, p.Gates)
+	if err != nil {
+		return nil, "", err
+	}
 	for _, f := range forced {
-		if !slices.Contains(p.Gates, f.gate) {
-			continue
-		}
 		if err := o.Force(filepath.Join(p.Tree, f.path), f.function, f.statement); err != nil {
 			return nil, "", fmt.Errorf("turning on %s: %w", f.gate, err)
 		}

@@ -22,8 +22,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
+	"kubernetes-dra/hack/pkg/ledger"
 	"kubernetes-dra/hack/pkg/testrun"
 )
 
@@ -189,7 +191,7 @@ func newPlan(t *testing.T) *Plan {
 	t.Setenv("GOWORK", "")
 	t.Setenv("GOFLAGS", "-mod=readonly")
 	t.Setenv("GOPROXY", "off")
-	p, err := New(context.Background(), fakeTree(t), fakeFiles, []string{"DRAReservedForWorkloads"})
+	p, err := New(context.Background(), fakeTree(t), "1.36", fakeFiles, []string{"DRAReservedForWorkloads"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -292,6 +294,96 @@ func TestGatesOn(t *testing.T) {
 	}
 	if _, _, err := p.GatesOn(filepath.Join(t.TempDir(), "overlay")); err == nil {
 		t.Error("expected an error")
+	}
+}
+
+// TestGatesOnOlderRelease does the same in a tree whose package for tests of
+// feature gates is that of 1.34 and older.
+func TestGatesOnOlderRelease(t *testing.T) {
+	p := newPlan(t)
+	t.Setenv("WANT_ON", "true")
+	older := strings.NewReplacer(
+		"type FeatureOverrides map[featuregate.Feature]bool\n", "",
+		"func SetFeatureGatesDuringTest(tb TB, gate featuregate.FeatureGate, features FeatureOverrides) {\n\tfor f, on := range features {",
+		"func SetFeatureGateDuringTest(tb TB, gate featuregate.FeatureGate, f featuregate.Feature, on bool) {\n\t{",
+		"SetFeatureGateVersionsDuringTest(tb TB, gate featuregate.FeatureGate, emuVer, minCompatVer *version.Version)",
+		"SetFeatureGateEmulationVersionDuringTest(tb TB, gate featuregate.FeatureGate, ver *version.Version)",
+		"SetFeatureGateVersionsDuringTest(t, utilfeature.DefaultFeatureGate, version.MustParse(v), nil)",
+		"SetFeatureGateEmulationVersionDuringTest(t, utilfeature.DefaultFeatureGate, version.MustParse(v))",
+	)
+	for _, name := range []string{"staging/src/k8s.io/component-base/featuregate/testing/feature_gate.go", "pkg/features/features_test.go"} {
+		name = filepath.Join(p.Tree, name)
+		content, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte(older.Replace(string(content))), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	targets, flag, err := p.GatesOn(filepath.Join(t.TempDir(), "overlay"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	r := &testrun.Runner{Out: &out, LogDir: t.TempDir()}
+	if err := r.Run(context.Background(), testrun.Step{Name: "on", Dir: p.Tree, Flags: []string{flag},
+		Packages: Packages(targets, func(t Target) bool { return t.Path == "k8s.io/kubernetes/pkg/features" })}); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Summary(); err != nil || !bytes.HasSuffix(out.Bytes(), []byte("\n3 passed, 0 failed, 0 skipped\n")) {
+		t.Errorf("%v\n%s", err, out.String())
+	}
+}
+
+// Gates that features depend on are turned on as well where they are off by default.
+func TestGates(t *testing.T) {
+	l, err := ledger.Parse([]byte(`
+carry: 1
+releases:
+- {name: "1.32", version: v1.32.2, state: carried, released: "2025-02-12T21:19:46Z", gates: [DynamicResourceAllocation]}
+- {name: "1.36", version: v1.36.3, state: carried, released: "2026-07-22T18:07:38Z"}
+features:
+- {slug: one, title: t, state: carried, gates: [DRAOne, DRAOther], releases: {"1.32": carried, "1.36": carried}, why: w, upstream: u, dropWhen: d}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for release, want := range map[string][]string{"1.32": {"DynamicResourceAllocation", "DRAOne"}, "1.36": {"DRAOne"}} {
+		if got := Gates(l, release); !slices.Equal(got, want) {
+			t.Errorf("%s: got %v, want %v", release, got, want)
+		}
+	}
+}
+
+// A constructor that differs in a release is changed differently there.
+func TestForced(t *testing.T) {
+	statements := func(release string, gates ...string) (statements []string) {
+		fs, err := forcedIn(release, gates)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range fs {
+			statements = append(statements, f.statement)
+		}
+		slices.Sort(statements)
+		return statements
+	}
+	newest := statements("1.36", "DRAReservedForWorkloads")
+	if len(newest) != 2 || !slices.Contains(newest, "features.ReservedForWorkloads = true") {
+		t.Errorf("1.36: %q", newest)
+	}
+	oldest := statements("1.32", "DRAReservedForWorkloads")
+	if len(oldest) != 2 || slices.Equal(oldest, newest) || oldest[1] != newest[1] {
+		t.Errorf("1.32: %q", oldest)
+	}
+	if none := statements("1.36", "Other"); len(none) != 0 {
+		t.Errorf("another gate: %q", none)
+	}
+	for _, f := range forced {
+		if _, err := ledger.ParseRange(f.releases); err != nil && f.releases != "" {
+			t.Errorf("%s: %v", f.path, err)
+		}
 	}
 }
 

@@ -17,6 +17,7 @@ limitations under the License.
 package testrun
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -143,6 +144,19 @@ const gateTesting = "staging/src/k8s.io/component-base/featuregate/testing"
 // the feature. Then the gate cannot be on because what it depends on did not
 // exist yet, or was off.
 func (o *Overlay) GatesOffBefore(tree, version string, gates []string) error {
+	dir := filepath.Join(tree, filepath.FromSlash(gateTesting))
+	source := filepath.Join(dir, "feature_gate.go")
+	src, err := o.Read(source)
+	if err != nil {
+		return err
+	}
+	// Older releases have a function for one gate only, and emulate without
+	// a minimal version that they remain compatible with.
+	const several = "SetFeatureGatesDuringTest"
+	off, entry, emulated := several+"(tb, gate, FeatureOverrides{f: false})", "SetFeatureGateVersionsDuringTest", "emuVer"
+	if !bytes.Contains(src, []byte("func "+several+"(")) {
+		off, entry, emulated = "SetFeatureGateDuringTest(tb, gate, f, false)", "SetFeatureGateEmulationVersionDuringTest", "ver"
+	}
 	var b strings.Builder
 	b.WriteString("package testing\n\nimport (\n\t\"k8s.io/apimachinery/pkg/util/version\"\n\t\"k8s.io/component-base/featuregate\"\n)\n\n")
 	fmt.Fprintf(&b, `func carryGatesOffBefore(tb TB, gate featuregate.FeatureGate, emulated *version.Version) {
@@ -152,16 +166,15 @@ func (o *Overlay) GatesOffBefore(tree, version string, gates []string) error {
 	}
 	for _, name := range %#v {
 		if f := featuregate.Feature(name); gate.Enabled(f) {
-			SetFeatureGatesDuringTest(tb, gate, FeatureOverrides{f: false})
+			%s
 		}
 	}
 }
-`, version, gates)
-	dir := filepath.Join(tree, filepath.FromSlash(gateTesting))
+`, version, gates, off)
 	if err := o.Add(filepath.Join(dir, "zzz_carry_gates.go"), []byte(b.String())); err != nil {
 		return err
 	}
-	return o.Force(filepath.Join(dir, "feature_gate.go"), "SetFeatureGateVersionsDuringTest", "carryGatesOffBefore(tb, gate, emuVer)")
+	return o.Force(source, entry, "carryGatesOffBefore(tb, gate, "+emulated+")")
 }
 
 // Force makes a function begin with one more statement. It is for components

@@ -258,10 +258,11 @@ func message(f *ledger.Feature, r *ledger.Release) string {
 		fmt.Fprintf(&m, " (KEP-%d)", f.KEP)
 	}
 	m.WriteString("\n\n" + wrap("", f.Why) + "\n")
-	for _, c := range f.Carries {
+	carries := f.CarriesOf(r.Name)
+	for _, c := range carries {
 		m.WriteString("\n" + wrap("", c.Name+": "+c.Why) + wrap("  Upstream: ", c.Upstream) + wrap("  Drop when: ", c.DropWhen))
 	}
-	if len(f.Carries) > 0 {
+	if len(carries) > 0 {
 		m.WriteString("\n")
 	}
 	if f.KEP != 0 {

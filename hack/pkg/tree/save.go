@@ -38,6 +38,9 @@ import (
 //
 // An edit of an upstream file belongs to the feature given by slug, and else
 // to the last one that has a seam there, or to the only one there is.
+//
+// A file that other releases share stays shared, unless it is a seam that
+// does not fit one of them: then it is saved for this release alone.
 func (t *Tree) Save(ctx context.Context, slug string) error {
 	unlock, err := t.lock(ctx)
 	if err != nil {
@@ -82,6 +85,9 @@ func (t *Tree) Save(ctx context.Context, slug string) error {
 	if len(errs) > 0 {
 		return fmt.Errorf("nothing was saved:\n%w", errors.Join(errs...))
 	}
+	if err := s.share(ctx); err != nil {
+		return fmt.Errorf("nothing was saved:\n%w", err)
+	}
 	return s.write()
 }
 
@@ -101,6 +107,16 @@ type output struct {
 	content    []byte
 	executable bool
 	remove     bool
+	// others are the other carried releases that the file holds for.
+	others []string
+}
+
+// sharedWith says which other releases a change of the file concerns.
+func (f *output) sharedWith(verb string) string {
+	if len(f.others) == 0 {
+		return ""
+	}
+	return ", which " + verb + " also in " + strings.Join(f.others, ", ")
 }
 
 // now returns the content of an edited file as it is now, nil if it is gone.
@@ -295,7 +311,7 @@ func (s *save) write() error {
 			if err := os.Remove(name); err != nil {
 				return err
 			}
-			s.Log("removed: %s", f.Source.Source)
+			s.Log("removed: %s%s", f.Source.Source, f.sharedWith("was"))
 			saved++
 		default:
 			mode := fs.FileMode(0o644)
@@ -315,7 +331,7 @@ func (s *save) write() error {
 			if err := os.Chmod(name, mode); err != nil {
 				return err
 			}
-			s.Log("saved: %s", f.Source.Source)
+			s.Log("saved: %s%s", f.Source.Source, f.sharedWith("is"))
 			saved++
 		}
 		if err := s.remember(f); err != nil {

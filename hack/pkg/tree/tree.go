@@ -69,6 +69,8 @@ type Tree struct {
 	Generate func(ctx context.Context, dir string) error
 	// Open downloads and verifies the untouched tree.
 	Open func(ctx context.Context) (Upstream, error)
+	// OpenOther does so for another release.
+	OpenOther func(ctx context.Context, r *ledger.Release) (Upstream, error)
 }
 
 // New returns the tree of a release of the repository. The release must be
@@ -85,19 +87,20 @@ func New(repo string, l *ledger.Ledger, release string) (*Tree, error) {
 		Output:  filepath.Join(repo, "_output", r.Name),
 		Log:     func(string, ...any) {},
 	}
-	t.Open = t.download
+	t.Open = func(ctx context.Context) (Upstream, error) { return t.download(ctx, t.Release) }
+	t.OpenOther = t.download
 	return t, nil
 }
 
 // download is what Open is unless a test replaces it.
-func (t *Tree) download(ctx context.Context) (Upstream, error) {
-	pin, err := upstream.LoadPin(t.Repo, t.Release)
+func (t *Tree) download(ctx context.Context, r *ledger.Release) (Upstream, error) {
+	pin, err := upstream.LoadPin(t.Repo, r)
 	if err != nil {
 		return nil, err
 	}
-	source, err := pin.Open(ctx, t.Release.MissingModules)
+	source, err := pin.Open(ctx, r.MissingModules)
 	if err != nil {
-		return nil, fmt.Errorf("release %s: %w", t.Release.Name, err)
+		return nil, fmt.Errorf("release %s: %w", r.Name, err)
 	}
 	return source, nil
 }

@@ -117,7 +117,9 @@ type fixture struct {
 	*Tree
 	upstream  fakeUpstream
 	generated int
-	log       []string
+	// others are other releases, if they differ.
+	others map[string]fakeUpstream
+	log    []string
 }
 
 func newFixture(t *testing.T) *fixture {
@@ -162,6 +164,15 @@ func (f *fixture) open(release string) {
 	}
 	tree.Log = func(format string, args ...any) { f.log = append(f.log, fmt.Sprintf(format, args...)) }
 	tree.Open = func(context.Context) (Upstream, error) { return f.upstream, nil }
+	tree.OpenOther = func(_ context.Context, r *ledger.Release) (Upstream, error) {
+		if r.Name == release || r.State != ledger.Carried {
+			f.Errorf("release %s is not another one that is carried", r.Name)
+		}
+		if other, ok := f.others[r.Name]; ok {
+			return other, nil
+		}
+		return f.upstream, nil
+	}
 	tree.Generate = func(_ context.Context, dir string) error {
 		f.generated++
 		content, err := os.ReadFile(filepath.Join(dir, types))
@@ -880,6 +891,86 @@ func TestSaveQualifiedAndSubstituted(t *testing.T) {
 	if !strings.Contains(f.overlay(plugin+".fixes.1.32.patch"), "+mine\n") {
 		t.Error("the qualified seam does not have the edit")
 	}
+}
+
+// newFixtureOfTwo is one in which release 1.32 is not the same as 1.36.
+func newFixtureOfTwo(t *testing.T) *fixture {
+	t.Helper()
+	f := newFixture(t)
+	// Its plugin has other lines from 48 on, and it has no text.
+	older := base()
+	older[plugin] = change(older[plugin], "plugin 48\n", "plugin 48, older\n")
+	delete(older, crlf)
+	f.others = map[string]fakeUpstream{"1.32": older}
+	return f
+}
+
+// A seam that fits the other releases remains theirs, like a whole file.
+func TestSaveShared(t *testing.T) {
+	f := newFixtureOfTwo(t)
+	f.mustBuild()
+	f.edit(types, change(f.content(types), "type 20\n", "type 20\nmine\n"))
+	// It would fit upstream's file, and does so with the seam of fixes.
+	f.edit(plugin, change(wholePlugin, "plugin 11\n", "plugin 11\nmine\n"))
+	f.edit("pkg/new_reservedfor.go", "package pkg\n")
+	f.edit("pkg/reservedfor.go", "package pkg // edited\n")
+	f.remove(filepath.Join(f.Dir(), "pkg/plugin_fixes.go"))
+	if err := f.Save(t.Context(), ""); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{types + ".reservedfor.patch", plugin + ".reservedfor.patch"} {
+		if got := f.overlay(name); !strings.Contains(got, "+mine\n") {
+			t.Errorf("%s: got:\n%s", name, got)
+		}
+	}
+	for _, want := range []string{
+		"saved: " + types + ".reservedfor.patch, which is also in 1.32",
+		"saved: pkg/new_reservedfor.go, which is also in 1.32",
+		"saved: pkg/reservedfor.go, which is also in 1.32",
+		"removed: pkg/plugin_fixes.go, which was also in 1.32",
+	} {
+		if !slices.Contains(f.log, want) {
+			t.Errorf("the log has no %q:\n%s", want, strings.Join(f.log, "\n"))
+		}
+	}
+
+}
+
+// A seam that does not fit another release is saved for one alone.
+func TestSaveMisfit(t *testing.T) {
+	f := newFixtureOfTwo(t)
+	f.mustBuild()
+	shared := f.overlay(plugin + ".reservedfor.patch")
+	f.edit(plugin, change(wholePlugin, "plugin 50\n", "plugin 50\nmine\n"))
+	f.edit(crlf, "one\r\ntwo\r\nthree\r\n")
+	if err := f.Save(t.Context(), "reservedfor"); err != nil {
+		t.Fatal(err)
+	}
+	f.wantOverlay(plugin+".reservedfor.patch", shared)
+	f.wantOverlay(crlf+".reservedfor.patch", "-")
+	for _, name := range []string{plugin, crlf} {
+		if got := f.overlay(name + ".reservedfor.1.36.patch"); got == "-" {
+			t.Errorf("%s was not saved for 1.36", name)
+		}
+	}
+	f.mustBuild()
+	f.wantContent(plugin, change(wholePlugin, "plugin 50\n", "plugin 50\nmine\n"))
+	if got := f.gitOutput("status", "--porcelain"); got != "" {
+		t.Errorf("not clean:\n%s", got)
+	}
+
+}
+
+// There is no name for a part of a range.
+func TestSaveMisfitInRange(t *testing.T) {
+	f := newFixtureOfTwo(t)
+	shared := f.overlay(plugin + ".reservedfor.patch")
+	f.remove(filepath.Join(f.Repo, plugin+".reservedfor.patch"))
+	f.write(plugin+".reservedfor.1.32-1.36.patch", shared)
+	f.mustBuild()
+	f.edit(plugin, change(wholePlugin, "plugin 50\n", "plugin 50\nmine\n"))
+	f.wantError(f.Save(t.Context(), ""), "nothing was saved", plugin+".reservedfor.1.32-1.36.patch also holds for release 1.32")
+	f.wantOverlay(plugin+".reservedfor.1.32-1.36.patch", shared)
 }
 
 func TestSaveErrors(t *testing.T) {

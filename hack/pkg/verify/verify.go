@@ -77,6 +77,7 @@ func (v *Verifier) Run(ctx context.Context) error {
 	}{
 		{"pins", v.pins},
 		{"overlay", v.overlay},
+		{"sharing", v.sharing},
 		{"seams", v.seams},
 		{"tests of upstream in the ledger", v.tests},
 		{"format", v.format},
@@ -191,6 +192,24 @@ func (v *Verifier) overlay(context.Context) error {
 	return errors.Join(errs...)
 }
 
+// sharing reports how much of the overlay the carried releases share. Whatever
+// it is, it is no failure.
+func (v *Verifier) sharing(context.Context) error {
+	entries, err := overlay.Scan(v.Repo, v.Ledger)
+	if err != nil {
+		return err
+	}
+	s, err := overlay.Share(v.Repo, entries, v.Ledger)
+	if err != nil {
+		return err
+	}
+	v.Log("the overlay has %d files with %d lines:", s.Total.Files, s.Total.Lines)
+	for line := range strings.Lines(s.String()) {
+		v.Log("%s", strings.TrimRight(line, " \n"))
+	}
+	return nil
+}
+
 // longSeam is the number of added lines from which on a seam is named.
 const longSeam = 25
 
@@ -298,6 +317,19 @@ func (v *Verifier) tests(context.Context) error {
 			for _, t := range c.Tests {
 				if err := v.testExists(t, entries); err != nil {
 					errs = append(errs, fmt.Errorf("feature %s, carry %q: %w", f.Slug, c.Name, err))
+				}
+			}
+		}
+		for _, r := range v.Ledger.Carried() {
+			// An overlap is reported when the release is built.
+			stages, _ := overlay.Resolve(entries, v.Ledger, r.Name)
+			var built []overlay.Entry
+			for _, s := range stages {
+				built = append(built, s.Entries...)
+			}
+			for _, c := range f.CarriesOf(r.Name) {
+				if !slices.ContainsFunc(c.Tests, func(t string) bool { return v.testExists(t, built) == nil }) {
+					errs = append(errs, fmt.Errorf("feature %s, carry %q: none of its tests is built into release %s: add one, or say under releases where it is carried", f.Slug, c.Name, r.Name))
 				}
 			}
 		}

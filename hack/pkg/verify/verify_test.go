@@ -223,6 +223,10 @@ func TestComplaints(t *testing.T) {
 			"pkg/a_test.go is listed under tests, but no seam changes it"},
 		"carry without test": {"tests", func(t *testing.T, v *Verifier) { replace(t, v, "pkg/fixes_test.go", "TestIt", "TestThat") },
 			`feature fixes, carry "one": the overlay has no test pkg/fixes_test.go:TestIt`},
+		"carry without test in a release": {"tests", func(t *testing.T, v *Verifier) {
+			remove(t, v, "pkg/fixes_test.go")
+			write(t, v, "pkg/fixes_test.1.35.go", header+"package pkg\n\nfunc TestIt() {}\n")
+		}, `feature fixes, carry "one": none of its tests is built into release 1.36`},
 		"no carries": {"tests", func(t *testing.T, v *Verifier) { v.Ledger.Features[0].Carries = nil },
 			"feature fixes: it has no KEP"},
 		"not formatted": {"format", func(t *testing.T, v *Verifier) { write(t, v, "hack/x.go", "package  hack\n") }, "hack/x.go: it is not formatted"},

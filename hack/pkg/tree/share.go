@@ -1,0 +1,165 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package tree
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"kubernetes-dra/hack/pkg/ledger"
+	"kubernetes-dra/hack/pkg/overlay"
+	"kubernetes-dra/hack/pkg/patch"
+)
+
+// share finds out for which other releases the files that get saved hold. A
+// seam without a release in its name gets one if it does not fit all of them.
+func (s *save) share(ctx context.Context) error {
+	entries, err := overlay.Scan(s.Repo, s.Ledger)
+	if err != nil {
+		return err
+	}
+	var others []*otherRelease
+	for _, r := range s.Ledger.Carried() {
+		if r.Name == s.Release.Name {
+			continue
+		}
+		stages, err := overlay.Resolve(entries, s.Ledger, r.Name)
+		if err != nil {
+			return err
+		}
+		others = append(others, &otherRelease{save: s, release: r, stages: stages})
+	}
+	var errs []error
+	for i := range s.files {
+		f := &s.files[i]
+		for _, r := range others {
+			if !r.holds(f) {
+				continue
+			}
+			err := r.fits(ctx, i)
+			var misfit misfitError
+			if !errors.As(err, &misfit) {
+				if err != nil {
+					return err
+				}
+				f.others = append(f.others, r.release.Name)
+				continue
+			}
+			if f.Source.Source != unqualified(f) {
+				errs = append(errs, fmt.Errorf("%s also holds for release %s, which the edit does not fit: %w\nRename it so that it holds for the other releases, build the tree, and edit again", f.Source.Source, r.release.Name, err))
+				continue
+			}
+			f.Source.Source = f.Path + "." + f.Slug + "." + s.Release.Name + ".patch"
+			f.others = nil
+			s.Log("%s does not fit release %s (%v): saved for %s alone", unqualified(f), r.release.Name, err, s.Release.Name)
+			break
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// unqualified is the name of a seam that holds for all releases.
+func unqualified(f *output) string { return f.Path + "." + f.Slug + ".patch" }
+
+// otherRelease is one whose tree is not the one that was edited.
+type otherRelease struct {
+	*save
+	release *ledger.Release
+	stages  []overlay.Stage
+	// upstream gets opened when it is needed.
+	upstream Upstream
+}
+
+// holds says whether a file is, or will be, built into the release.
+func (r *otherRelease) holds(f *output) bool {
+	for _, stage := range r.stages {
+		for _, e := range stage.Entries {
+			if e.Path == f.Path && e.Seam == f.Seam && (!f.Seam || e.Slug == f.Slug) {
+				return e.Source == f.Source.Source
+			}
+		}
+	}
+	// What is new is for all releases, if they have the feature.
+	return !f.Seam || slices.ContainsFunc(r.stages, func(stage overlay.Stage) bool { return stage.Feature.Slug == f.Slug })
+}
+
+// misfitError is the reason why a seam does not fit.
+type misfitError struct{ error }
+
+// fits checks whether a seam that gets saved applies in the release.
+func (r *otherRelease) fits(ctx context.Context, index int) error {
+	f := &r.files[index]
+	if !f.Seam || f.remove {
+		return nil
+	}
+	if r.upstream == nil {
+		up, err := r.OpenOther(ctx, r.release)
+		if err != nil {
+			return err
+		}
+		r.upstream = up
+	}
+	content, err := r.upstream.ReadFile(f.Path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return misfitError{fmt.Errorf("upstream has no file %s there", f.Path)}
+	} else if err != nil {
+		return err
+	}
+	apply := func(seam []byte) error {
+		p, err := patch.Parse(seam)
+		if err != nil {
+			return err
+		}
+		if content, err = p.Apply(content); err != nil {
+			return misfitError{err}
+		}
+		return nil
+	}
+	for _, stage := range r.stages {
+		if stage.Feature.Slug == f.Slug {
+			return apply(f.content)
+		}
+		for _, e := range stage.Entries {
+			if !e.Seam || e.Path != f.Path {
+				continue
+			}
+			seam, err := r.seam(e.Source, index)
+			if err != nil {
+				return err
+			}
+			if err := apply(seam); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// seam returns a seam as it is after saving the files before the index.
+func (r *otherRelease) seam(source string, index int) ([]byte, error) {
+	for _, f := range r.files[:index] {
+		if f.Source.Source == source && !f.remove {
+			return f.content, nil
+		}
+	}
+	return os.ReadFile(filepath.Join(r.Repo, filepath.FromSlash(source)))
+}
