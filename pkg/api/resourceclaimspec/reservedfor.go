@@ -22,7 +22,10 @@ import (
 	"k8s.io/kubernetes/pkg/features"
 )
 
-func dropDisabledDRAReservedForWorkloadsFields(new, old *resource.ResourceClaimSpec) {
+// DropDisabledDRAReservedForWorkloadsFields removes spec.reservedFor unless the
+// feature is enabled or was in use. The strategies of older releases call it,
+// in newer ones DropDisabledFields does.
+func DropDisabledDRAReservedForWorkloadsFields(new, old *resource.ResourceClaimSpec) {
 	if utilfeature.DefaultFeatureGate.Enabled(features.DRAReservedForWorkloads) ||
 		DRAReservedForWorkloadsFeatureInUse(old) {
 		// No need to drop anything.

@@ -28,8 +28,8 @@ import (
 )
 
 func TestDropDisabledDRAReservedForWorkloadsFields(t *testing.T) {
-	without := &obj.Spec
-	with := obj.Spec.DeepCopy()
+	without := &resource.ResourceClaimSpec{Devices: resource.DeviceClaim{Requests: []resource.DeviceRequest{{Name: "req-0"}}}}
+	with := without.DeepCopy()
 	with.ReservedFor = &resource.ResourceClaimConsumerReference{APIGroup: "batch", Resource: "jobs", Name: "some-job"}
 
 	for name, tc := range map[string]struct {
@@ -47,7 +47,7 @@ func TestDropDisabledDRAReservedForWorkloadsFields(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.DRAReservedForWorkloads, tc.gate)
 			actual := tc.new.DeepCopy()
-			DropDisabledFields(actual, tc.old.DeepCopy())
+			DropDisabledDRAReservedForWorkloadsFields(actual, tc.old.DeepCopy())
 			assert.Equal(t, tc.expected, actual)
 		})
 	}

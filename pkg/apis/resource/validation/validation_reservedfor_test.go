@@ -128,7 +128,7 @@ func TestValidateReservedForWorkloadUpdate(t *testing.T) {
 	without := withReservedFor.DeepCopy()
 	without.Spec.ReservedFor = nil
 	other := withReservedFor.DeepCopy()
-	other.Spec.ReservedFor.Name = goodName2
+	other.Spec.ReservedFor.Name = goodName + "-2"
 	withUID := withReservedFor.DeepCopy()
 	withUID.Spec.ReservedFor.UID = goodUID
 	immutable := []string{string(field.ErrorTypeInvalid) + " spec"}

@@ -17,6 +17,7 @@ limitations under the License.
 package rest
 
 import (
+	"context"
 	"slices"
 	"testing"
 
@@ -39,11 +40,11 @@ func TestReservedForWorkloadsPolicy(t *testing.T) {
 				t.Fatalf("unexpected result: done %v, err %v", done, err)
 			}
 
-			roles, err := client.RbacV1().ClusterRoles().List(t.Context(), metav1.ListOptions{})
+			roles, err := client.RbacV1().ClusterRoles().List(context.Background(), metav1.ListOptions{})
 			if err != nil {
 				t.Fatalf("list roles: %v", err)
 			}
-			bindings, err := client.RbacV1().ClusterRoleBindings().List(t.Context(), metav1.ListOptions{})
+			bindings, err := client.RbacV1().ClusterRoleBindings().List(context.Background(), metav1.ListOptions{})
 			if err != nil {
 				t.Fatalf("list bindings: %v", err)
 			}

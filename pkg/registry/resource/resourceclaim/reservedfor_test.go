@@ -24,10 +24,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
-	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
-	"k8s.io/client-go/kubernetes/fake"
 	featuregatetesting "k8s.io/component-base/featuregate/testing"
 	"k8s.io/kubernetes/pkg/apis/resource"
 	"k8s.io/kubernetes/pkg/features"
@@ -52,7 +50,7 @@ func TestReservedForStrategyCreate(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.DRAReservedForWorkloads, tc.gate)
 			ctx := genericapirequest.NewDefaultContext()
-			strategy := NewStrategy(fake.NewClientset().CoreV1().Namespaces(), nil)
+			strategy, _ := newStrategies()
 			claim := claimForWorkload()
 			strategy.PrepareForCreate(ctx, claim)
 			assert.Equal(t, tc.expect(), claim.Spec.ReservedFor)
@@ -68,7 +66,7 @@ func TestReservedForStrategyUpdate(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.DRAReservedForWorkloads, gate)
 			ctx := genericapirequest.NewDefaultContext()
-			strategy := NewStrategy(fake.NewClientset().CoreV1().Namespaces(), nil)
+			strategy, _ := newStrategies()
 			oldClaim := claimForWorkload()
 			oldClaim.Status.Allocation = &resource.AllocationResult{ReservedForAnyPod: ptr.To(true)}
 			stored := oldClaim.DeepCopy()
@@ -119,7 +117,7 @@ func TestReservedForStatusStrategyUpdate(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.DRAReservedForWorkloads, tc.gate)
-			strategy := NewStatusStrategy(NewStrategy(fake.NewClientset().CoreV1().Namespaces(), authorizerfactory.NewAlwaysAllowAuthorizer()))
+			_, strategy := newStrategies()
 			oldClaim := claimForWorkload()
 			if tc.withoutSpec {
 				oldClaim.Spec.ReservedFor = nil

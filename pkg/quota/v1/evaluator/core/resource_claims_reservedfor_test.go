@@ -20,6 +20,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	api "k8s.io/kubernetes/pkg/apis/resource"
 	"k8s.io/utils/ptr"
 )
@@ -29,26 +30,20 @@ import (
 // by all pods of a workload and whether that workload currently uses it.
 func TestResourceClaimEvaluatorReservedFor(t *testing.T) {
 	job := api.ResourceClaimConsumerReference{APIGroup: "batch", Resource: "jobs", Name: "my-job", UID: "job-uid"}
-	claim := testResourceClaim("foo", "ns", false, "", api.ResourceClaimSpec{
-		Devices: api.DeviceClaim{
-			Requests: []api.DeviceRequest{{
-				Name: "req-0",
-				Exactly: &api.ExactDeviceRequest{
-					DeviceClassName: "tpu",
-					AllocationMode:  api.DeviceAllocationModeExactCount,
-					Count:           4,
-				},
-			}},
+	claim := &api.ResourceClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "foo"},
+		Spec: api.ResourceClaimSpec{
+			Devices:     api.DeviceClaim{Requests: []api.DeviceRequest{deviceRequest("tpu", 4)}},
+			ReservedFor: &job,
 		},
-		ReservedFor: &job,
-	})
+	}
 	allocatedClaim := claim.DeepCopy()
 	allocatedClaim.Status.Allocation = &api.AllocationResult{ReservedForAnyPod: ptr.To(true)}
 	allocatedClaim.Status.ReservedFor = []api.ResourceClaimConsumerReference{job}
 
 	ordinaryClaim := claim.DeepCopy()
 	ordinaryClaim.Spec.ReservedFor = nil
-	evaluator := NewResourceClaimEvaluator(nil, nil, nil, nil)
+	evaluator := newClaimEvaluator()
 	want, err := evaluator.Usage(ordinaryClaim)
 	if err != nil {
 		t.Fatalf("unexpected error: %v", err)

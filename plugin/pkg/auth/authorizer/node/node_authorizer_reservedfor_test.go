@@ -17,6 +17,7 @@ limitations under the License.
 package node
 
 import (
+	"context"
 	"fmt"
 	"testing"
 
@@ -75,7 +76,7 @@ func TestNodeAuthorizerSharedClaim(t *testing.T) {
 			Namespace:       namespace,
 			Name:            name,
 		}
-		decision, reason, err := authz.Authorize(t.Context(), attrs)
+		decision, reason, err := authz.Authorize(context.Background(), attrs)
 		if err != nil {
 			t.Errorf("%s: %s %s/%s: unexpected error: %v", node, verb, name, subresource, err)
 		}

@@ -56,11 +56,10 @@ func ReservedForWorkloadsClusterRoles() []rbacv1.ClusterRole {
 	roles := []rbacv1.ClusterRole{
 		{
 			ObjectMeta: metav1.ObjectMeta{Name: resourceClaimWorkloadsRole},
-			Rules: []rbacv1.PolicyRule{
+			Rules: append([]rbacv1.PolicyRule{
 				rbacv1helpers.NewRule(Read...).Groups(batchGroup).Resources("jobs", "cronjobs").RuleOrDie(),
 				rbacv1helpers.NewRule(Read...).Groups(appsGroup).Resources("deployments", "statefulsets", "replicasets", "daemonsets").RuleOrDie(),
-				rbacv1helpers.NewRule(Read...).Groups(schedulingGroup).Resources("podgroups").RuleOrDie(),
-			},
+			}, resourceClaimPodGroupRules()...),
 		},
 		{
 			ObjectMeta: metav1.ObjectMeta{Name: resourceClaimAggregatedWorkloadsRole},

@@ -25,12 +25,21 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/client-go/kubernetes/scheme"
 	featuregatetesting "k8s.io/component-base/featuregate/testing"
 	"k8s.io/component-helpers/auth/rbac/validation"
 	rbacv1helpers "k8s.io/kubernetes/pkg/apis/rbac/v1"
 	"k8s.io/kubernetes/pkg/features"
 )
+
+// hasPodGroups says whether the API of this release has PodGroups.
+func hasPodGroups() bool {
+	return slices.ContainsFunc(scheme.Scheme.PrioritizedVersionsForGroup("scheduling.k8s.io"), func(gv schema.GroupVersion) bool {
+		return scheme.Scheme.Recognizes(gv.WithKind("PodGroup"))
+	})
+}
 
 func TestReservedForWorkloadsDisabled(t *testing.T) {
 	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.DRAReservedForWorkloads, false)
@@ -71,7 +80,7 @@ func TestReservedForWorkloadsEnabled(t *testing.T) {
 		"controller-statefulset": {subject: controller, rule: get("apps", "statefulsets"), expect: true},
 		"controller-replicaset":  {subject: controller, rule: get("apps", "replicasets"), expect: true},
 		"controller-daemonset":   {subject: controller, rule: get("apps", "daemonsets"), expect: true},
-		"controller-podgroup":    {subject: controller, rule: get("scheduling.k8s.io", "podgroups"), expect: true},
+		"controller-podgroup":    {subject: controller, rule: get("scheduling.k8s.io", "podgroups"), expect: hasPodGroups()},
 		"controller-list-watch":  {subject: controller, rule: rbacv1helpers.NewRule("list", "watch").Groups("batch").Resources("jobs").RuleOrDie(), expect: true},
 		"controller-write":       {subject: controller, rule: rbacv1helpers.NewRule("update").Groups("batch").Resources("jobs").RuleOrDie(), expect: false},
 		"controller-custom":      {subject: controller, rule: get("example.com", "trainings"), expect: false},
