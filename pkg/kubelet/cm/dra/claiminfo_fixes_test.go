@@ -27,61 +27,62 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
-	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 	"k8s.io/kubernetes/test/utils/ktesting"
 )
 
-// sharedClaimsTest is a kubelet with a DRA driver and pods which all share the same
-// claims.
-type sharedClaimsTest struct {
+const otherDriverName = "other-driver"
+
+// managerTest is a kubelet with DRA drivers.
+type managerTest struct {
 	ktesting.TContext
 	client   *fake.Clientset
 	stateDir string
-	manager  *Manager
+	manager  testManager
 	driver   *fakeDRADriverGRPCServer
 }
 
-func newSharedClaimsTest(t *testing.T, claimNames []string, pods ...*v1.Pod) *sharedClaimsTest {
+func newManagerTest(t *testing.T) *managerTest {
 	// t.TempDir cannot be used. The goroutines which watch the health of devices write
 	// to the directory when they stop and nothing waits for them, so removing
 	// the directory may have to be tried more than once.
-	stateDir, err := os.MkdirTemp("", "dra-shared-claims")
+	stateDir, err := os.MkdirTemp("", "dra-manager")
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		require.Eventually(t, func() bool { return os.RemoveAll(stateDir) == nil }, 30*time.Second, time.Millisecond, "remove state directory")
 	})
-	test := &sharedClaimsTest{
+	test := &managerTest{
 		TContext: ktesting.Init(t),
 		client:   fake.NewClientset(),
 		stateDir: stateDir,
 	}
+	test.start()
+	return test
+}
+
+// newSharedClaimsTest is for pods which all share the same claims.
+func newSharedClaimsTest(t *testing.T, claimNames []string, pods ...*v1.Pod) *managerTest {
+	test := newManagerTest(t)
 	for _, name := range claimNames {
 		claim := genTestClaim(name, driverName, deviceName, "")
 		claim.Status.ReservedFor = nil
 		for _, pod := range pods {
 			claim.Status.ReservedFor = append(claim.Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{Resource: "pods", Name: pod.Name, UID: pod.UID})
 		}
-		require.NoError(t, test.client.Tracker().Add(claim))
+		test.setClaim(claim)
 	}
-	test.start()
 	return test
 }
 
-// start creates a new manager with the state left behind by the previous one.
-func (test *sharedClaimsTest) start() {
-	manager, err := NewManager(test.Logger(), test.client, test.stateDir)
-	test.ExpectNoError(err, "create manager")
-	manager.initDRAPluginManager(test, getFakeNode, time.Second)
-	server, err := setupFakeDRADriverGRPCServer(test, false, nil, nil, nil, nil)
-	test.ExpectNoError(err, "start driver")
-	test.Cleanup(server.teardownFn)
-	test.ExpectNoError(manager.GetWatcherHandler().RegisterPlugin(driverName, server.socketName, []string{drapb.DRAPluginService}, nil), "register driver")
-	test.manager = manager
-	test.driver = server.server
+// setClaim creates the claim or updates it.
+func (test *managerTest) setClaim(claim *resourceapi.ResourceClaim) {
+	gvr := resourceapi.SchemeGroupVersion.WithResource("resourceclaims")
+	_ = test.client.Tracker().Delete(gvr, claim.Namespace, claim.Name)
+	test.ExpectNoError(test.client.Tracker().Add(claim.DeepCopy()))
 }
 
-func (test *sharedClaimsTest) cdiDevices(pod *v1.Pod) []string {
+func (test *managerTest) cdiDevices(pod *v1.Pod) []string {
 	info, err := test.manager.GetResources(pod, &pod.Spec.Containers[0])
 	test.ExpectNoError(err, "get resources")
 	devices := []string{}
@@ -89,14 +90,6 @@ func (test *sharedClaimsTest) cdiDevices(pod *v1.Pod) []string {
 		devices = append(devices, device.Name)
 	}
 	return devices
-}
-
-func unprepareResponse(err string, claimNames ...string) *drapb.NodeUnprepareResourcesResponse {
-	response := &drapb.NodeUnprepareResourcesResponse{Claims: make(map[string]*drapb.NodeUnprepareResourceResponse)}
-	for _, name := range claimNames {
-		response.Claims[name+"-uid"] = &drapb.NodeUnprepareResourceResponse{Error: err}
-	}
-	return response
 }
 
 // TestRestartKeepsDevices checks that devices are not listed once more each time
@@ -118,7 +111,7 @@ func TestRestartKeepsDevices(t *testing.T) {
 
 	// The response is authoritative.
 	test.start()
-	test.driver.prepareResourcesResponse = genPrepareResourcesResponse(claimUID)
+	test.driver.prepareResourcesResponse = prepareResponse(claimUID)
 	require.NoError(t, test.manager.PrepareResources(test, first))
 	assert.Equal(t, []string{cdiID}, test.cdiDevices(first))
 }
@@ -151,8 +144,7 @@ func TestUnprepareAgain(t *testing.T) {
 	otherClaimName := "other-claim"
 	first, second := genTestPodWithClaims(claimName, otherClaimName), genTestPodWithClaims(claimName)
 	test := newSharedClaimsTest(t, []string{claimName, otherClaimName}, first, second)
-	test.driver.prepareResourcesResponse = genPrepareResourcesResponse(claimUID)
-	test.driver.prepareResourcesResponse.Claims[otherClaimName+"-uid"] = &drapb.NodePrepareResourceResponse{}
+	test.driver.prepareResourcesResponse = prepareResponse(claimUID, types.UID(otherClaimName+"-uid"))
 	require.NoError(t, test.manager.PrepareResources(test, first))
 	test.driver.prepareResourcesResponse = nil
 	require.NoError(t, test.manager.PrepareResources(test, second))
@@ -169,4 +161,23 @@ func TestUnprepareAgain(t *testing.T) {
 	test.driver.unprepareResourcesResponse = unprepareResponse("", claimName)
 	require.NoError(t, test.manager.UnprepareResources(test, second))
 	assert.False(t, test.manager.cache.contains(claimName, namespace), "claim still known")
+}
+
+// TestReplacedClaim checks that a pod cannot use what was prepared for a deleted claim with
+// the same name.
+func TestReplacedClaim(t *testing.T) {
+	first, second := genTestPodWithClaims(claimName), genTestPodWithClaims(claimName)
+	test := newSharedClaimsTest(t, []string{claimName}, first, second)
+	require.NoError(t, test.manager.PrepareResources(test, first))
+
+	replaced := genTestClaim(claimName, driverName, deviceName, string(second.UID))
+	replaced.UID = "other-uid"
+	test.setClaim(replaced)
+	require.ErrorContains(t, test.manager.PrepareResources(test, second), "different UID")
+	assert.False(t, test.manager.PodMightNeedToUnprepareResources(second.UID), "new pod known")
+	assert.Len(t, test.cdiDevices(first), 1, "devices of running pod")
+
+	require.NoError(t, test.manager.UnprepareResources(test, first))
+	require.NoError(t, test.manager.PrepareResources(test, second))
+	assert.Equal(t, uint32(2), test.driver.prepareResourceCalls.Load(), "prepare calls")
 }

@@ -26,7 +26,6 @@ import (
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	kubefeatures "k8s.io/kubernetes/pkg/features"
-	"k8s.io/utils/ptr"
 )
 
 func reservedForWorkloadsEnabled() bool {
@@ -42,7 +41,7 @@ func reservedForWorkloadsEnabled() bool {
 // running. Such pods get here when they need a new sandbox, for example after a
 // reboot of the node. Refusing them would be the same as killing them. They are
 // known through the checkpoint.
-func (m *Manager) mayUseWithoutReservation(pod *v1.Pod, claim *resourceapi.ResourceClaim) bool {
+func mayUseWithoutReservation(cache *claimInfoCache, pod *v1.Pod, claim *resourceapi.ResourceClaim) bool {
 	if !resourceclaim.IsReservedForAnyPod(claim) {
 		return false
 	}
@@ -51,8 +50,8 @@ func (m *Manager) mayUseWithoutReservation(pod *v1.Pod, claim *resourceapi.Resou
 	}
 
 	known := false
-	_ = m.cache.withRLock(func() error {
-		claimInfo, exists := m.cache.get(claim.Name, claim.Namespace)
+	_ = cache.withRLock(func() error {
+		claimInfo, exists := cache.get(claim.Name, claim.Namespace)
 		known = exists && claimInfo.ClaimUID == claim.UID && claimInfo.hasPodReference(pod.UID)
 		return nil
 	})
@@ -129,11 +128,7 @@ func describeAllocatedDevices(claim *resourceapi.ResourceClaim) string {
 	}
 	devices := make([]string, 0, len(claim.Status.Allocation.Devices.Results))
 	for _, result := range claim.Status.Allocation.Devices.Results {
-		device := result.Request + "=" + result.Driver + "/" + result.Pool + "/" + result.Device
-		if shareID := ptr.Deref(result.ShareID, ""); shareID != "" {
-			device += "#" + string(shareID)
-		}
-		devices = append(devices, device)
+		devices = append(devices, result.Request+"="+result.Driver+"/"+result.Pool+"/"+result.Device+describeShare(&result))
 	}
 	if len(devices) == 0 {
 		return "none"

@@ -23,7 +23,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
-	schedulingapi "k8s.io/api/scheduling/v1alpha2"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -44,6 +43,8 @@ import (
 // only need to check that both are there. Everything depends on what is
 // stored: an allocation which is not for any pod, because it was made
 // while the feature was disabled, gets reserved for each pod until it is removed.
+//
+// What differs between Kubernetes releases is in reservedfor_release.go.
 
 const (
 	// controllerLookupTimeout limits how long scheduling is held up by
@@ -140,54 +141,6 @@ func mustNotDeallocate(claim *resourceapi.ResourceClaim) bool {
 	return resourceclaim.IsAllocatedForAnyPod(claim) || resourceclaim.HasWorkloadReference(claim)
 }
 
-// preBindNotNeeded returns true if PreBind would not do anything because
-// all claims can be used as they are. Pods without a claim for a workload are
-// not affected.
-func (pl *DynamicResources) preBindNotNeeded(state *stateData, pod *v1.Pod, nodeName string) bool {
-	if !pl.fts.EnableDRAReservedForWorkloads ||
-		state.claims.extendedResourceClaim() != nil ||
-		len(state.nodeAllocations[nodeName].nodeAllocatableResourceClaimStatuses) > 0 {
-		return false
-	}
-
-	forWorkload := false
-	latestClaims := make([]*resourceapi.ResourceClaim, state.claims.len())
-	for index, claim := range state.claims.all() {
-		latest, err := pl.draManager.ResourceClaims().Get(claim.Namespace, claim.Name)
-		if err != nil {
-			return false
-		}
-		info := &state.informationsForClaim[index]
-		request := &claimReservation{
-			pod:         pod,
-			claim:       claim,
-			allocation:  info.allocation,
-			reservation: info.reservation,
-		}
-		if request.reservation != nil {
-			forWorkload = true
-		} else {
-			binding := state.claims.getBinding(index, pod)
-			request.reservation = func(*resourceapi.ResourceClaim) (*resourceapi.ResourceClaimConsumerReference, error) {
-				return &binding, nil
-			}
-		}
-		if !request.isSatisfied(latest) || len(listBindingConditionsStatus(latest)) > 0 {
-			return false
-		}
-		latestClaims[index] = latest
-	}
-
-	if !forWorkload {
-		return false
-	}
-	for index, claim := range latestClaims {
-		pl.releasePendingAllocation(state, index)
-		state.claims.set(index, claim)
-	}
-	return true
-}
-
 // workloadReference returns the entry for the object in spec.reservedFor, with the
 // UID of the incarnation that the pod belongs to. It returns nil if the pod does not
 // belong to it or if that does not matter because the claim is already reserved.
@@ -197,16 +150,11 @@ func (pl *DynamicResources) workloadReference(ctx context.Context, pod *v1.Pod, 
 		return &workload, nil
 	}
 
-	if workload.APIGroup == schedulingapi.GroupName && workload.Resource == "podgroups" &&
-		pod.Spec.SchedulingGroup != nil && ptr.Deref(pod.Spec.SchedulingGroup.PodGroupName, "") == workload.Name {
-		podGroup, err := pl.getPodGroup(pod)
-		if err != nil {
-			return nil, err
-		}
-		if podGroup != nil {
-			workload.UID = podGroup.UID
-			return &workload, nil
-		}
+	if uid, err := pl.podGroupUID(pod, &workload); err != nil {
+		return nil, err
+	} else if uid != "" {
+		workload.UID = uid
+		return &workload, nil
 	}
 
 	controller := metav1.GetControllerOfNoCopy(pod)

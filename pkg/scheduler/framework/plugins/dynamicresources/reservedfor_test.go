@@ -30,7 +30,6 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
-	schedulingapi "k8s.io/api/scheduling/v1alpha2"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
@@ -53,7 +52,8 @@ var pluginTestReservedForWorkloads bool
 func TestPluginReservedForWorkloads(t *testing.T) {
 	pluginTestReservedForWorkloads = true
 	defer func() { pluginTestReservedForWorkloads = false }()
-	testPlugin(ktesting.Init(t))
+	// In a sub-test because that ends when everything that runs in parallel has ended.
+	t.Run("plugin", TestPlugin)
 }
 
 var (
@@ -90,7 +90,6 @@ func withReservedFor(claim *resourceapi.ResourceClaim, ref resourceapi.ResourceC
 func newWorkloadClaim(refs ...resourceapi.ResourceClaimConsumerReference) *resourceapi.ResourceClaim {
 	claim := withReservedFor(newAllocatedSharedClaim(refs...), workloadRef)
 	claim.Status.Allocation.ReservedForAnyPod = ptr.To(true)
-	claim.Status.Allocation.AllocationTimestamp = &metav1.Time{Time: time.Unix(0, 0)}
 	return claim
 }
 
@@ -121,16 +120,15 @@ func (t *sharedClaimsTest) countGets(resource string) int {
 
 // TestReservedForFirstPods covers pods which use a claim that still needs to be allocated.
 func TestReservedForFirstPods(t *testing.T) {
-	tCtx := ktesting.Init(t)
-
-	tCtx.SyncTest("one-pod", func(tCtx ktesting.TContext) {
-		tc := newSharedClaimsTest(tCtx, reservedForFeatures(true), []*resourceapi.ResourceClaim{withReservedFor(newSharedClaim(), workloadRef)}, nil)
+	syncTest(t, "one-pod", func(tCtx ktesting.TContext) {
+		tc := newSharedClaimsTest(tCtx, reservedForFeatures(true), []*resourceapi.ResourceClaim{withReservedFor(newSharedClaim(), workloadRef)})
 		cycle := tc.schedule(newJobPod("pod-1"))
 
 		// Must be set before anyone else sees the allocation.
-		pending := tc.draManager.ResourceClaims().GetPendingAllocation(tc.claim().UID)
+		pending := tc.p.pendingAllocations().GetPendingAllocation(tc.claim().UID)
 		require.NotNil(tCtx, pending)
 		assert.True(tCtx, ptr.Deref(pending.ReservedForAnyPod, false))
+		pendingBefore := pending.DeepCopy()
 
 		require.Nil(tCtx, cycle.bind(tCtx))
 		assert.Equal(tCtx, []string{"update", "update/status"}, tc.api.takeWrites())
@@ -138,12 +136,12 @@ func TestReservedForFirstPods(t *testing.T) {
 		assert.True(tCtx, resourceclaim.IsReservedForAnyPod(claim))
 		assert.Equal(tCtx, []resourceapi.ResourceClaimConsumerReference{workloadRefWithUID}, claim.Status.ReservedFor)
 		assert.Empty(tCtx, tc.listInFlightClaims())
-		assert.Nil(tCtx, pending.AllocationTimestamp, "shared with readers, must not be modified")
+		assert.Equal(tCtx, pendingBefore, pending, "shared with readers, must not be modified")
 
 		// Nothing at all for the next ones, whether they belong to the job or not.
 		for _, pod := range []*v1.Pod{newJobPod("pod-2"), newSharingPod("unrelated")} {
 			cycle := tc.schedule(pod)
-			assert.True(tCtx, cycle.preBindPreFlight().IsSkip())
+			assert.Equal(tCtx, hasPreBindPreFlight, cycle.preBindPreFlight().IsSkip())
 			// Only called if the preflight isn't called, but does not matter.
 			require.Nil(tCtx, tc.p.PreBind(tCtx, cycle.state, cycle.pod, nodeName))
 			assert.Empty(tCtx, tc.api.takeWrites())
@@ -157,8 +155,8 @@ func TestReservedForFirstPods(t *testing.T) {
 	})
 
 	for _, numPods := range []int{2, 300, 1000} {
-		tCtx.SyncTest(fmt.Sprintf("%d-pods-at-once", numPods), func(tCtx ktesting.TContext) {
-			tc := newSharedClaimsTest(tCtx, reservedForFeatures(true), []*resourceapi.ResourceClaim{withReservedFor(newSharedClaim(), workloadRef)}, nil)
+		syncTest(t, fmt.Sprintf("%d-pods-at-once", numPods), func(tCtx ktesting.TContext) {
+			tc := newSharedClaimsTest(tCtx, reservedForFeatures(true), []*resourceapi.ResourceClaim{withReservedFor(newSharedClaim(), workloadRef)})
 			var cycles []*podCycle
 			for i := range numPods {
 				cycles = append(cycles, tc.schedule(newJobPod(fmt.Sprintf("pod-%d", i))))
@@ -172,20 +170,21 @@ func TestReservedForFirstPods(t *testing.T) {
 
 	// Pods which were scheduled before the allocation was stored, but
 	// get bound after it.
-	tCtx.SyncTest("stored-before-preflight", func(tCtx ktesting.TContext) {
-		tc := newSharedClaimsTest(tCtx, reservedForFeatures(true), []*resourceapi.ResourceClaim{withReservedFor(newSharedClaim(), workloadRef)}, nil)
+	syncTest(t, "stored-before-preflight", func(tCtx ktesting.TContext) {
+		tc := newSharedClaimsTest(tCtx, reservedForFeatures(true), []*resourceapi.ResourceClaim{withReservedFor(newSharedClaim(), workloadRef)})
 		first := tc.schedule(newJobPod("pod-1"))
 		second := tc.schedule(newJobPod("pod-2"))
 		assert.False(tCtx, second.preBindPreFlight().IsSkip())
 		require.Nil(tCtx, first.bind(tCtx))
 		tc.api.takeWrites()
-		assert.True(tCtx, second.preBindPreFlight().IsSkip())
+		assert.Equal(tCtx, hasPreBindPreFlight, second.preBindPreFlight().IsSkip())
+		require.Nil(tCtx, second.bind(tCtx))
 		second.unreserve()
 		assert.Empty(tCtx, tc.api.takeWrites())
 	})
 
-	tCtx.SyncTest("first-pod-fails", func(tCtx ktesting.TContext) {
-		tc := newSharedClaimsTest(tCtx, reservedForFeatures(true), []*resourceapi.ResourceClaim{withReservedFor(newSharedClaim(), workloadRef)}, nil)
+	syncTest(t, "first-pod-fails", func(tCtx ktesting.TContext) {
+		tc := newSharedClaimsTest(tCtx, reservedForFeatures(true), []*resourceapi.ResourceClaim{withReservedFor(newSharedClaim(), workloadRef)})
 		first := tc.schedule(newJobPod("pod-1"))
 		second := tc.schedule(newJobPod("pod-2"))
 		tc.api.before = func(string, *resourceapi.ResourceClaim) error { return errors.New("fake API failure") }
@@ -196,8 +195,8 @@ func TestReservedForFirstPods(t *testing.T) {
 		assert.True(tCtx, resourceclaim.IsReservedForAnyPod(tc.claim()))
 	})
 
-	tCtx.SyncTest("first-pod-fails-after-storing", func(tCtx ktesting.TContext) {
-		tc := newSharedClaimsTest(tCtx, reservedForFeatures(true), []*resourceapi.ResourceClaim{withReservedFor(newSharedClaim(), workloadRef)}, nil)
+	syncTest(t, "first-pod-fails-after-storing", func(tCtx ktesting.TContext) {
+		tc := newSharedClaimsTest(tCtx, reservedForFeatures(true), []*resourceapi.ResourceClaim{withReservedFor(newSharedClaim(), workloadRef)})
 		first := tc.schedule(newJobPod("pod-1"))
 		second := tc.schedule(newJobPod("pod-2"))
 		require.Nil(tCtx, first.bind(tCtx))
@@ -209,7 +208,7 @@ func TestReservedForFirstPods(t *testing.T) {
 	})
 
 	// Two schedulers, or an old and a new leader.
-	tCtx.SyncTest("other-scheduler", func(tCtx ktesting.TContext) {
+	syncTest(t, "other-scheduler", func(tCtx ktesting.TContext) {
 		for name, tcase := range map[string]struct {
 			device    string
 			expectErr string
@@ -217,7 +216,7 @@ func TestReservedForFirstPods(t *testing.T) {
 			"same-device":  {device: "instance-1"},
 			"other-device": {device: "instance-2", expectErr: "got allocated elsewhere"},
 		} {
-			tc := newSharedClaimsTest(tCtx, reservedForFeatures(true), []*resourceapi.ResourceClaim{withReservedFor(newSharedClaim(), workloadRef)}, nil)
+			tc := newSharedClaimsTest(tCtx, reservedForFeatures(true), []*resourceapi.ResourceClaim{withReservedFor(newSharedClaim(), workloadRef)})
 			cycle := tc.schedule(newJobPod("pod-1"))
 			var once sync.Once
 			tc.api.before = func(_ string, claim *resourceapi.ResourceClaim) error {
@@ -241,8 +240,8 @@ func TestReservedForFirstPods(t *testing.T) {
 	})
 
 	// The feature is disabled in the API server. Then the pod must be listed to be able to run.
-	tCtx.SyncTest("dropped-by-apiserver", func(tCtx ktesting.TContext) {
-		tc := newSharedClaimsTest(tCtx, reservedForFeatures(true), []*resourceapi.ResourceClaim{withReservedFor(newSharedClaim(), workloadRef)}, nil)
+	syncTest(t, "dropped-by-apiserver", func(tCtx ktesting.TContext) {
+		tc := newSharedClaimsTest(tCtx, reservedForFeatures(true), []*resourceapi.ResourceClaim{withReservedFor(newSharedClaim(), workloadRef)})
 		tc.api.after = func(claim *resourceapi.ResourceClaim) {
 			if claim.Status.Allocation != nil {
 				claim.Status.Allocation.ReservedForAnyPod = nil
@@ -395,8 +394,8 @@ func TestReservedForStored(t *testing.T) {
 		},
 	}
 	for name, tcase := range testcases {
-		ktesting.Init(t).SyncTest(name, func(tCtx ktesting.TContext) {
-			tc := newSharedClaimsTest(tCtx, reservedForFeatures(!tcase.disabled), []*resourceapi.ResourceClaim{tcase.claim}, nil)
+		syncTest(t, name, func(tCtx ktesting.TContext) {
+			tc := newSharedClaimsTest(tCtx, reservedForFeatures(!tcase.disabled), []*resourceapi.ResourceClaim{tcase.claim})
 			if tcase.expectRejected != "" {
 				_, status := tc.preFilter(tcase.pod)
 				assert.Equal(tCtx, fwk.UnschedulableAndUnresolvable, status.Code())
@@ -409,7 +408,7 @@ func TestReservedForStored(t *testing.T) {
 				tcase.claim.Status.Allocation == nil && !tcase.disabled
 			cycle := tc.schedule(tcase.pod)
 			status := cycle.preBindPreFlight()
-			assert.Equal(tCtx, tcase.expectSkip, status.IsSkip())
+			assert.Equal(tCtx, tcase.expectSkip && hasPreBindPreFlight, status.IsSkip())
 			require.Nil(tCtx, cycle.p.PreBind(tCtx, cycle.state, cycle.pod, nodeName))
 			claim := tc.claim()
 			assert.ElementsMatch(tCtx, tcase.expectRefs, claim.Status.ReservedFor)
@@ -428,10 +427,8 @@ func TestReservedForStored(t *testing.T) {
 
 // TestReservedForChanged covers changes between scheduling and binding.
 func TestReservedForChanged(t *testing.T) {
-	tCtx := ktesting.Init(t)
-
-	tCtx.SyncTest("released", func(tCtx ktesting.TContext) {
-		tc := newSharedClaimsTest(tCtx, reservedForFeatures(true), []*resourceapi.ResourceClaim{newWorkloadClaim(workloadRefWithUID)}, nil)
+	syncTest(t, "released", func(tCtx ktesting.TContext) {
+		tc := newSharedClaimsTest(tCtx, reservedForFeatures(true), []*resourceapi.ResourceClaim{newWorkloadClaim(workloadRefWithUID)})
 		member := tc.schedule(newJobPod("pod-1"))
 		other := tc.schedule(newSharingPod("pod-2"))
 		tc.change(func(claim *resourceapi.ResourceClaim) { claim.Status.ReservedFor = nil })
@@ -445,16 +442,16 @@ func TestReservedForChanged(t *testing.T) {
 		assert.Equal(tCtx, []string{jobName}, tc.reservedFor())
 	})
 
-	tCtx.SyncTest("deallocated", func(tCtx ktesting.TContext) {
-		tc := newSharedClaimsTest(tCtx, reservedForFeatures(true), []*resourceapi.ResourceClaim{newWorkloadClaim(workloadRefWithUID)}, nil)
+	syncTest(t, "deallocated", func(tCtx ktesting.TContext) {
+		tc := newSharedClaimsTest(tCtx, reservedForFeatures(true), []*resourceapi.ResourceClaim{newWorkloadClaim(workloadRefWithUID)})
 		cycle := tc.schedule(newJobPod("pod-1"))
 		tc.change(func(claim *resourceapi.ResourceClaim) { claim.Status = resourceapi.ResourceClaimStatus{} })
 		require.ErrorContains(tCtx, cycle.bind(tCtx).AsError(), "got deallocated")
 		assert.Empty(tCtx, tc.reservedFor())
 	})
 
-	tCtx.SyncTest("reallocated", func(tCtx ktesting.TContext) {
-		tc := newSharedClaimsTest(tCtx, reservedForFeatures(true), []*resourceapi.ResourceClaim{newWorkloadClaim(workloadRefWithUID)}, nil)
+	syncTest(t, "reallocated", func(tCtx ktesting.TContext) {
+		tc := newSharedClaimsTest(tCtx, reservedForFeatures(true), []*resourceapi.ResourceClaim{newWorkloadClaim(workloadRefWithUID)})
 		cycle := tc.schedule(newJobPod("pod-1"))
 		tc.change(func(claim *resourceapi.ResourceClaim) {
 			claim.Status.Allocation.Devices.Results[0].Device = "instance-2"
@@ -464,8 +461,8 @@ func TestReservedForChanged(t *testing.T) {
 	})
 
 	// Same after the claim was replaced in between by one that is reserved for each pod.
-	tCtx.SyncTest("reallocated-per-pod", func(tCtx ktesting.TContext) {
-		tc := newSharedClaimsTest(tCtx, reservedForFeatures(true), []*resourceapi.ResourceClaim{newWorkloadClaim(workloadRefWithUID)}, nil)
+	syncTest(t, "reallocated-per-pod", func(tCtx ktesting.TContext) {
+		tc := newSharedClaimsTest(tCtx, reservedForFeatures(true), []*resourceapi.ResourceClaim{newWorkloadClaim(workloadRefWithUID)})
 		cycle := tc.schedule(newJobPod("pod-1"))
 		tc.change(func(claim *resourceapi.ResourceClaim) {
 			claim.Status.Allocation.ReservedForAnyPod = nil
@@ -476,49 +473,32 @@ func TestReservedForChanged(t *testing.T) {
 	})
 }
 
-func TestReservedForBindingConditions(t *testing.T) {
-	ktesting.Init(t).SyncTest("", func(tCtx ktesting.TContext) {
-		claim := newWorkloadClaim(workloadRefWithUID)
-		claim.Status.Allocation.AllocationTimestamp = ptr.To(metav1.Now())
-		claim.Status.Allocation.Devices.Results[0].BindingConditions = []string{"ready"}
-		claim.Status.Devices = []resourceapi.AllocatedDeviceStatus{{
-			Driver: driver, Pool: nodeName, Device: "instance-1",
-			Conditions: []metav1.Condition{{Type: "ready", Status: metav1.ConditionTrue}},
-		}}
-		tc := newSharedClaimsTest(tCtx, reservedForFeatures(true), []*resourceapi.ResourceClaim{claim}, nil)
-		// There is nothing to write, but PreBind has to check the conditions.
-		cycle := tc.schedule(newJobPod("pod-1"))
-		assert.Nil(tCtx, cycle.preBindPreFlight())
-		require.Nil(tCtx, cycle.bind(tCtx))
-		assert.Empty(tCtx, tc.api.takeWrites())
-	})
+// ownerTest is for one way of how the UID gets determined.
+type ownerTest struct {
+	workload resourceapi.ResourceClaimConsumerReference
+	pod      *v1.Pod
+	objs     []apiruntime.Object
+	// enable changes the features and returns additional objects.
+	enable  func(tCtx ktesting.TContext, feats *feature.Features) []apiruntime.Object
+	failure error
+
+	expectUID      types.UID
+	expectStatus   fwk.Code
+	expectMessage  string
+	expectRequests map[string]int
 }
 
 // TestReservedForOwner covers how the UID gets determined.
 func TestReservedForOwner(t *testing.T) {
 	deployment := resourceapi.ResourceClaimConsumerReference{APIGroup: "apps", Resource: "deployments", Name: "web"}
 	jobSet := resourceapi.ResourceClaimConsumerReference{APIGroup: "jobset.x-k8s.io", Resource: "jobsets", Name: "set"}
-	podGroup := resourceapi.ResourceClaimConsumerReference{APIGroup: schedulingapi.GroupName, Resource: "podgroups", Name: podGroupName}
 	replicaSet := func(uid types.UID, owners []metav1.OwnerReference) *appsv1.ReplicaSet {
 		return &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: "web-1", Namespace: namespace, UID: uid, OwnerReferences: owners}}
 	}
 	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "set-0", Namespace: namespace, UID: "set-0-uid", OwnerReferences: controlledBy(jobSetKind, "set", "set-uid")}}
 	replicaSetPod := newPodOf("pod-1", controlledBy(replicaSetKind, "web-1", "web-1-uid"))
-	groupedPod := newSharingPod("pod-1")
-	groupedPod.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: ptr.To(podGroupName)}
 
-	testcases := map[string]struct {
-		workload resourceapi.ResourceClaimConsumerReference
-		pod      *v1.Pod
-		objs     []apiruntime.Object
-		podGroup bool
-		failure  error
-
-		expectUID      types.UID
-		expectStatus   fwk.Code
-		expectMessage  string
-		expectRequests map[string]int
-	}{
+	for name, tcase := range map[string]ownerTest{
 		"job": {
 			workload:  workloadRef,
 			pod:       newJobPod("pod-1"),
@@ -605,91 +585,59 @@ func TestReservedForOwner(t *testing.T) {
 			expectMessage:  "fake API failure",
 			expectRequests: map[string]int{"jobs": 2}, // not cached
 		},
-		"podgroup": {
-			workload:  podGroup,
-			pod:       groupedPod,
-			podGroup:  true,
-			expectUID: types.UID(podGroupUID),
-		},
-		"job-in-podgroup": {
-			workload: workloadRef,
-			pod: func() *v1.Pod {
-				pod := newJobPod("pod-1")
-				pod.Spec.SchedulingGroup = groupedPod.Spec.SchedulingGroup
-				return pod
-			}(),
-			podGroup:  true,
-			expectUID: jobUID,
-		},
-		"podgroup-disabled": {
-			workload:      podGroup,
-			pod:           groupedPod,
-			expectStatus:  fwk.UnschedulableAndUnresolvable,
-			expectMessage: "no controller",
-		},
-		"other-podgroup": {
-			workload:      podGroup,
-			pod:           newSharingPod("pod-1"),
-			podGroup:      true,
-			expectStatus:  fwk.UnschedulableAndUnresolvable,
-			expectMessage: "podgroups.scheduling.k8s.io",
-		},
+	} {
+		syncTest(t, name, tcase.run)
 	}
-	for name, tcase := range testcases {
-		ktesting.Init(t).SyncTest(name, func(tCtx ktesting.TContext) {
-			feats := reservedForFeatures(true)
-			var podGroups []*schedulingapi.PodGroup
-			if tcase.podGroup {
-				enablePodGroups(tCtx)
-				feats.EnableDRAWorkloadResourceClaims = true
-				// The claim is also one for the group. What is in the claim wins.
-				podGroups = append(podGroups, st.MakePodGroup().Name(podGroupName).Namespace(namespace).UID(types.UID(podGroupUID)).
-					ResourceClaims(schedulingapi.PodGroupResourceClaim{Name: resourceName, ResourceClaimName: ptr.To(sharedClaimName)}).Obj())
-			}
-			tc := newSharedClaimsTest(tCtx, feats, []*resourceapi.ResourceClaim{withReservedFor(newSharedClaim(), tcase.workload)}, podGroups, tcase.objs...)
-			if tcase.failure != nil {
-				tc.client.PrependReactor("get", "*", func(action cgotesting.Action) (bool, apiruntime.Object, error) {
-					return true, nil, tcase.failure
-				})
-			}
+}
 
-			// More than one pod with the same controller.
-			for i := range 2 {
-				pod := tcase.pod.DeepCopy()
-				pod.Name = fmt.Sprintf("pod-%d", i)
-				pod.UID = types.UID(pod.Name)
-				_, status := tc.preFilter(pod)
-				assert.Equal(tCtx, tcase.expectStatus, status.Code())
-				assert.Contains(tCtx, status.Message(), tcase.expectMessage)
-			}
-			for _, resource := range []string{"jobs", "replicasets"} {
-				assert.Equal(tCtx, tcase.expectRequests[resource], tc.countGets(resource), resource)
-			}
-			if tcase.expectStatus != fwk.Success {
-				return
-			}
-
-			require.Nil(tCtx, tc.schedule(tcase.pod).bind(tCtx))
-			expectRef := tcase.workload
-			expectRef.UID = tcase.expectUID
-			assert.Equal(tCtx, []resourceapi.ResourceClaimConsumerReference{expectRef}, tc.claim().Status.ReservedFor)
-			assert.True(tCtx, resourceclaim.IsReservedForAnyPod(tc.claim()))
-
-			// No lookup needed anymore.
-			tc.client.ClearActions()
-			for i := range 10 {
-				require.Nil(tCtx, tc.schedule(newPodOf(fmt.Sprintf("later-pod-%d", i), controlledBy(jobKind, "some-job", types.UID(fmt.Sprintf("job-%d", i))))).bind(tCtx))
-			}
-			assert.Zero(tCtx, tc.countGets("jobs"))
+func (tcase ownerTest) run(tCtx ktesting.TContext) {
+	feats := reservedForFeatures(true)
+	objs := tcase.objs
+	if tcase.enable != nil {
+		objs = append(objs, tcase.enable(tCtx, &feats)...)
+	}
+	tc := newSharedClaimsTest(tCtx, feats, []*resourceapi.ResourceClaim{withReservedFor(newSharedClaim(), tcase.workload)}, objs...)
+	if tcase.failure != nil {
+		tc.client.PrependReactor("get", "*", func(action cgotesting.Action) (bool, apiruntime.Object, error) {
+			return true, nil, tcase.failure
 		})
 	}
+
+	// More than one pod with the same controller.
+	for i := range 2 {
+		pod := tcase.pod.DeepCopy()
+		pod.Name = fmt.Sprintf("pod-%d", i)
+		pod.UID = types.UID(pod.Name)
+		_, status := tc.preFilter(pod)
+		assert.Equal(tCtx, tcase.expectStatus, status.Code())
+		assert.Contains(tCtx, status.Message(), tcase.expectMessage)
+	}
+	for _, resource := range []string{"jobs", "replicasets"} {
+		assert.Equal(tCtx, tcase.expectRequests[resource], tc.countGets(resource), resource)
+	}
+	if tcase.expectStatus != fwk.Success {
+		return
+	}
+
+	require.Nil(tCtx, tc.schedule(tcase.pod).bind(tCtx))
+	expectRef := tcase.workload
+	expectRef.UID = tcase.expectUID
+	assert.Equal(tCtx, []resourceapi.ResourceClaimConsumerReference{expectRef}, tc.claim().Status.ReservedFor)
+	assert.True(tCtx, resourceclaim.IsReservedForAnyPod(tc.claim()))
+
+	// No lookup needed anymore.
+	tc.client.ClearActions()
+	for i := range 10 {
+		require.Nil(tCtx, tc.schedule(newPodOf(fmt.Sprintf("later-pod-%d", i), controlledBy(jobKind, "some-job", types.UID(fmt.Sprintf("job-%d", i))))).bind(tCtx))
+	}
+	assert.Zero(tCtx, tc.countGets("jobs"))
 }
 
 // A ReplicaSet can get adopted after it was first seen.
 func TestReservedForOwnerCache(t *testing.T) {
-	ktesting.Init(t).SyncTest("", func(tCtx ktesting.TContext) {
+	syncTest(t, "", func(tCtx ktesting.TContext) {
 		rs := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: "web-1", Namespace: namespace, UID: "web-1-uid"}}
-		tc := newSharedClaimsTest(tCtx, reservedForFeatures(true), nil, nil, rs)
+		tc := newSharedClaimsTest(tCtx, reservedForFeatures(true), nil, rs)
 		lookup := func() *metav1.OwnerReference {
 			controller, err := tc.p.controllers.controllerOf(tCtx, namespace, &controlledBy(replicaSetKind, "web-1", "web-1-uid")[0])
 			tCtx.ExpectNoError(err)
@@ -712,8 +660,8 @@ func TestReservedForOwnerCache(t *testing.T) {
 // TestReservedForOtherPod follows a pod which may only use a claim after a pod of the workload
 // has reserved it.
 func TestReservedForOtherPod(t *testing.T) {
-	ktesting.Init(t).SyncTest("", func(tCtx ktesting.TContext) {
-		tc := newSharedClaimsTest(tCtx, reservedForFeatures(true), []*resourceapi.ResourceClaim{withReservedFor(newSharedClaim(), workloadRef)}, nil)
+	syncTest(t, "", func(tCtx ktesting.TContext) {
+		tc := newSharedClaimsTest(tCtx, reservedForFeatures(true), []*resourceapi.ResourceClaim{withReservedFor(newSharedClaim(), workloadRef)})
 		other := newSharingPod("other-pod")
 		_, status := tc.preFilter(other)
 		require.Equal(tCtx, fwk.UnschedulableAndUnresolvable, status.Code())
@@ -738,8 +686,8 @@ func TestReservedForOtherPod(t *testing.T) {
 // TestReservedForQueueingHint covers a list which is full, but does not matter.
 func TestReservedForQueueingHint(t *testing.T) {
 	for _, enabled := range []bool{true, false} {
-		ktesting.Init(t).SyncTest(fmt.Sprintf("enabled=%v", enabled), func(tCtx ktesting.TContext) {
-			tc := newSharedClaimsTest(tCtx, reservedForFeatures(enabled), []*resourceapi.ResourceClaim{newWorkloadClaim(append(podReferences(255), workloadRefWithUID)...)}, nil)
+		syncTest(t, fmt.Sprintf("enabled=%v", enabled), func(tCtx ktesting.TContext) {
+			tc := newSharedClaimsTest(tCtx, reservedForFeatures(enabled), []*resourceapi.ResourceClaim{newWorkloadClaim(append(podReferences(255), workloadRefWithUID)...)})
 			newClaim := tc.claim()
 			oldClaim := newClaim.DeepCopy()
 			oldClaim.Status.ReservedFor = oldClaim.Status.ReservedFor[0:255]
@@ -773,8 +721,8 @@ func TestReservedForPostFilter(t *testing.T) {
 		}), workloadRef)},
 	} {
 		for _, enabled := range []bool{true, false} {
-			ktesting.Init(t).SyncTest(fmt.Sprintf("%s/enabled=%v", name, enabled), func(tCtx ktesting.TContext) {
-				tc := newSharedClaimsTest(tCtx, reservedForFeatures(enabled), []*resourceapi.ResourceClaim{tcase.claim}, nil)
+			syncTest(t, fmt.Sprintf("%s/enabled=%v", name, enabled), func(tCtx ktesting.TContext) {
+				tc := newSharedClaimsTest(tCtx, reservedForFeatures(enabled), []*resourceapi.ResourceClaim{tcase.claim})
 				cycle, status := tc.preFilter(newJobPod("pod-1"))
 				require.Nil(tCtx, status)
 				// Not on the other node.
@@ -784,33 +732,5 @@ func TestReservedForPostFilter(t *testing.T) {
 				assert.Equal(tCtx, tcase.expectDeallocate, tc.claim().Status.Allocation == nil)
 			})
 		}
-	}
-}
-
-// TestReservedForPostFilterPodGroup ensures that a group which cannot be scheduled does not take away
-// the reservation of the workload.
-func TestReservedForPostFilterPodGroup(t *testing.T) {
-	for _, anyPod := range []bool{true, false} {
-		ktesting.Init(t).SyncTest(fmt.Sprintf("any-pod=%v", anyPod), func(tCtx ktesting.TContext) {
-			feats := reservedForFeatures(true)
-			feats.EnableDRAWorkloadResourceClaims = true
-			enablePodGroups(tCtx)
-			podGroup := st.MakePodGroup().Name(podGroupName).Namespace(namespace).UID(types.UID(podGroupUID)).
-				ResourceClaims(schedulingapi.PodGroupResourceClaim{Name: resourceName, ResourceClaimName: ptr.To(sharedClaimName)}).Obj()
-			pod := newSharingPod("pod-1")
-			pod.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: ptr.To(podGroupName)}
-			claim := newWorkloadClaim(podGroupReservation)
-			claim.Spec.ReservedFor = &resourceapi.ResourceClaimConsumerReference{APIGroup: schedulingapi.GroupName, Resource: "podgroups", Name: podGroupName}
-			if !anyPod {
-				claim.Status.Allocation.ReservedForAnyPod = nil
-			}
-			tc := newSharedClaimsTest(tCtx, feats, []*resourceapi.ResourceClaim{claim}, []*schedulingapi.PodGroup{podGroup}, pod)
-			cycle, status := tc.preFilter(pod)
-			require.Nil(tCtx, status)
-			require.Equal(tCtx, fwk.UnschedulableAndUnresolvable, tc.p.Filter(tCtx, cycle.state, cycle.pod, tc.nodeInfos[1]).Code())
-			_, status = tc.p.PostFilter(tCtx, cycle.state, cycle.pod, nil)
-			assert.NotEqual(tCtx, fwk.Error, status.Code(), status.Message())
-			assert.Equal(tCtx, anyPod, len(tc.claim().Status.ReservedFor) == 1)
-		})
 	}
 }

@@ -34,7 +34,6 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
-	"k8s.io/utils/ptr"
 )
 
 // This file contains the code for claims which are used by several pods, often
@@ -50,6 +49,8 @@ import (
 //     so those pods neither compete for the same ResourceVersion nor cause one
 //     API call each.
 //   - A claim which cannot be reserved for more pods makes a pod unschedulable.
+//
+// What differs between Kubernetes releases is in sharedclaims_release.go.
 
 const (
 	// claimWriteTimeout limits how long pods wait for one combined
@@ -71,6 +72,21 @@ var errClaimFull = errors.New("claim cannot be reserved for more consumers")
 // revision of the claim is known. The claim is always allocated. If the
 // allocation is not stored yet, then it is the one which is about to be stored.
 type reservationFunc func(claim *resourceapi.ResourceClaim) (*resourceapi.ResourceClaimConsumerReference, error)
+
+// pendingAllocationTracker is the part of the claim tracker which knows the allocations that
+// are not stored yet. Several pods can use the same one.
+type pendingAllocationTracker interface {
+	// GetPendingAllocation returns the allocation, nil if there is none.
+	GetPendingAllocation(claimUID types.UID) *resourceapi.AllocationResult
+
+	// SignalClaimPendingAllocation adds the allocation of the claim or, if there
+	// is one already, one more pod which uses that.
+	SignalClaimPendingAllocation(claimUID types.UID, allocatedClaim *resourceapi.ResourceClaim) error
+
+	// MaybeRemoveClaimPendingAllocation returns true if the allocation was removed, either because
+	// this was the last pod which used it or because that was enforced.
+	MaybeRemoveClaimPendingAllocation(claimUID types.UID, forceRemove bool) (deleted bool)
+}
 
 // mayBeShared returns false for claims which were created for one pod.
 func mayBeShared(claim *resourceapi.ResourceClaim) bool {
@@ -99,10 +115,8 @@ func (pl *DynamicResources) prepareSharedClaim(logger klog.Logger, pod *v1.Pod, 
 	if claim.Status.Allocation != nil {
 		return
 	}
-	if pending := pl.draManager.ResourceClaims().GetPendingAllocation(claim.UID); pending != nil {
-		if pl.fts.EnableDRANodeAllocatableResources && pod.Spec.SchedulingGroup == nil {
-			// Filter has to detect when several pods share node-allocatable
-			// resources. It cannot do that before the allocation is stored.
+	if pending := pl.pendingAllocations().GetPendingAllocation(claim.UID); pending != nil {
+		if !pl.mayUsePendingAllocation(pod) {
 			return
 		}
 		allocatedClaim := *claim
@@ -134,10 +148,10 @@ func (pl *DynamicResources) sharePendingAllocations(logger klog.Logger, state *s
 		}
 
 		// This cannot happen as long as pods get scheduled one after the other.
-		if current := pl.draManager.ResourceClaims().GetPendingAllocation(claim.UID); current != nil && current != info.pending {
+		if current := pl.pendingAllocations().GetPendingAllocation(claim.UID); current != nil && current != info.pending {
 			return statusError(logger, fmt.Errorf("allocation of claim %s was replaced in the meantime", klog.KObj(claim)))
 		}
-		if err := pl.draManager.ResourceClaims().SignalClaimPendingAllocation(claim.UID, claim); err != nil {
+		if err := pl.pendingAllocations().SignalClaimPendingAllocation(claim.UID, claim); err != nil {
 			return statusError(logger, fmt.Errorf("share pending allocation of claim %s: %w", klog.KObj(claim), err))
 		}
 		info.allocation = info.pending
@@ -166,10 +180,10 @@ func (pl *DynamicResources) releasePendingAllocation(state *stateData, index int
 	// been deallocated again since then. Then the pending allocation,
 	// if there is one, belongs to some other pod.
 	claimUID := state.claims.get(index).UID
-	if pl.draManager.ResourceClaims().GetPendingAllocation(claimUID) != allocation {
+	if current := pl.pendingAllocations().GetPendingAllocation(claimUID); current != nil && current != allocation {
 		return false
 	}
-	return pl.draManager.ResourceClaims().MaybeRemoveClaimPendingAllocation(claimUID, false)
+	return pl.pendingAllocations().MaybeRemoveClaimPendingAllocation(claimUID, false)
 }
 
 // isAllocatedInCache returns true if the given incarnation of the claim is known to be allocated.
@@ -183,7 +197,7 @@ func (pl *DynamicResources) isAllocatedInCache(claim *resourceapi.ResourceClaim)
 func (pl *DynamicResources) isFull(pod *v1.Pod, claim *resourceapi.ResourceClaim) bool {
 	return claim.Status.Allocation != nil &&
 		!resourceclaim.CanBeReserved(claim) &&
-		!resourceclaim.IsReservedForPod(pod, claim, pl.fts.EnableDRAWorkloadResourceClaims)
+		!pl.isReservedForPod(pod, claim)
 }
 
 // checkCanBeReserved gets called by PreFilter. The pod has to wait for a change of the
@@ -215,15 +229,17 @@ func statusBindError(logger klog.Logger, err error) *fwk.Status {
 }
 
 // bindSharedClaim does the same as bindClaim for a claim that might also get
-// used by other pods.
-func (pl *DynamicResources) bindSharedClaim(ctx context.Context, state *stateData, podGroupState *podGroupStateData, index int, pod *v1.Pod, nodeName string) (*resourceapi.ResourceClaim, error) {
+// used by other pods. The optional callback is invoked when the allocation is not in
+// flight anymore because this was the last pod that needed it.
+func (pl *DynamicResources) bindSharedClaim(ctx context.Context, state *stateData, index int, pod *v1.Pod, nodeName string, released func(claimUID types.UID)) (*resourceapi.ResourceClaim, error) {
 	logger := klog.FromContext(ctx)
 	claim := state.claims.get(index)
+	claimUID := claim.UID
 	info := &state.informationsForClaim[index]
 
 	defer func() {
-		if pl.releasePendingAllocation(state, index) && podGroupState != nil {
-			podGroupState.pendingAllocations.Delete(claim.UID)
+		if pl.releasePendingAllocation(state, index) && released != nil {
+			released(claimUID)
 		}
 	}()
 
@@ -348,7 +364,7 @@ func sameDevices(a, b *resourceapi.AllocationResult) bool {
 			a.Driver == b.Driver &&
 			a.Pool == b.Pool &&
 			a.Device == b.Device &&
-			ptr.Equal(a.ShareID, b.ShareID)
+			sameShare(&a, &b)
 	})
 }
 
@@ -520,7 +536,7 @@ func (pl *DynamicResources) storeReservations(ctx context.Context, requests []*c
 			case <-time.After(backoff.Step()):
 			case <-ctx.Done():
 			}
-			updatedClaim, err = pl.clientset.ResourceV1().ResourceClaims(claim.Namespace).Get(ctx, claim.Name, metav1.GetOptions{})
+			updatedClaim, err = pl.claimClient(claim.Namespace).Get(ctx, claim.Name, metav1.GetOptions{})
 			if err != nil {
 				err = fmt.Errorf("get updated claim %s after conflict: %w", klog.KObj(claim), err)
 				break
@@ -559,8 +575,8 @@ func (pl *DynamicResources) storeReservations(ctx context.Context, requests []*c
 	// is still shared with other pods.
 	for _, request := range requests {
 		if request.allocation != nil && pl.isAllocatedInCache(request.claim) &&
-			pl.draManager.ResourceClaims().GetPendingAllocation(request.claim.UID) == request.allocation {
-			pl.draManager.ResourceClaims().MaybeRemoveClaimPendingAllocation(request.claim.UID, true)
+			pl.pendingAllocations().GetPendingAllocation(request.claim.UID) == request.allocation {
+			pl.pendingAllocations().MaybeRemoveClaimPendingAllocation(request.claim.UID, true)
 			logger.V(5).Info("Removed claim from in-flight claims", "claim", klog.KObj(request.claim), "uid", request.claim.UID, "resourceVersion", claim.ResourceVersion, "allocation", klog.Format(request.allocation))
 		}
 	}
@@ -574,7 +590,7 @@ func (pl *DynamicResources) storeAllocation(ctx context.Context, claim *resource
 	// If we were interrupted in the past, it might already be set and we simply continue.
 	if !slices.Contains(claim.Finalizers, resourceapi.Finalizer) {
 		claim.Finalizers = append(claim.Finalizers, resourceapi.Finalizer)
-		updatedClaim, err := pl.clientset.ResourceV1().ResourceClaims(claim.Namespace).Update(ctx, claim, metav1.UpdateOptions{})
+		updatedClaim, err := pl.claimClient(claim.Namespace).Update(ctx, claim, metav1.UpdateOptions{})
 		if err != nil {
 			return nil, fmt.Errorf("add finalizer to claim %s: %w", klog.KObj(claim), err)
 		}
@@ -583,13 +599,9 @@ func (pl *DynamicResources) storeAllocation(ctx context.Context, claim *resource
 
 	// The pending allocation is shared with readers and must not be modified.
 	claim.Status.Allocation = allocation.DeepCopy()
-	if pl.fts.EnableDRADeviceBindingConditions &&
-		pl.fts.EnableDRAResourceClaimDeviceStatus &&
-		claim.Status.Allocation.AllocationTimestamp == nil {
-		claim.Status.Allocation.AllocationTimestamp = &metav1.Time{Time: time.Now()}
-	}
+	pl.setAllocationTimestamp(claim.Status.Allocation)
 	claim.Status.ReservedFor = append(claim.Status.ReservedFor, reservations...)
-	updatedClaim, err := pl.clientset.ResourceV1().ResourceClaims(claim.Namespace).UpdateStatus(ctx, claim, metav1.UpdateOptions{})
+	updatedClaim, err := pl.claimClient(claim.Namespace).UpdateStatus(ctx, claim, metav1.UpdateOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("add allocation and reservation to claim %s: %w", klog.KObj(claim), err)
 	}
@@ -611,7 +623,7 @@ func (pl *DynamicResources) addReservations(ctx context.Context, claim *resource
 	if err != nil {
 		return nil, fmt.Errorf("encode reservations for claim %s: %w", klog.KObj(claim), err)
 	}
-	updatedClaim, err := pl.clientset.ResourceV1().ResourceClaims(claim.Namespace).Patch(ctx, claim.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	updatedClaim, err := pl.claimClient(claim.Namespace).Patch(ctx, claim.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
 	if err != nil {
 		return nil, fmt.Errorf("add reservation to claim %s: %w", klog.KObj(claim), err)
 	}
@@ -631,7 +643,7 @@ func (pl *DynamicResources) removeReservations(ctx context.Context, claim *resou
 		"status":   map[string]any{"reservedFor": entries},
 	})
 	if err == nil {
-		_, err = pl.clientset.ResourceV1().ResourceClaims(claim.Namespace).Patch(ctx, claim.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+		_, err = pl.claimClient(claim.Namespace).Patch(ctx, claim.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
 	}
 	if err != nil {
 		logger.Error(err, "Removing reservations failed", "resourceclaim", klog.KObj(claim), "numReservations", len(uids))

@@ -1,3 +1,5 @@
+//go:build go1.25
+
 /*
 Copyright The Kubernetes Authors.
 
@@ -25,13 +27,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
-	schedulingapi "k8s.io/api/scheduling/v1alpha2"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -40,13 +42,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	cgotesting "k8s.io/client-go/testing"
-	featuregatetesting "k8s.io/component-base/featuregate/testing"
-	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	fwk "k8s.io/kube-scheduler/framework"
-	"k8s.io/kubernetes/pkg/features"
-	"k8s.io/kubernetes/pkg/scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/feature"
 	st "k8s.io/kubernetes/pkg/scheduler/testing"
 	"k8s.io/kubernetes/test/utils/ktesting"
@@ -133,6 +130,17 @@ func (api *claimAPI) write(action cgotesting.Action) (bool, apiruntime.Object, e
 		} else {
 			updated.ObjectMeta = *claim.ObjectMeta.DeepCopy()
 		}
+		// A fraction of a second gets lost.
+		if allocation := updated.Status.Allocation; allocation != nil {
+			encoded, err := json.Marshal(allocation)
+			if err != nil {
+				return true, nil, err
+			}
+			updated.Status.Allocation = &resourceapi.AllocationResult{}
+			if err := json.Unmarshal(encoded, updated.Status.Allocation); err != nil {
+				return true, nil, err
+			}
+		}
 	case cgotesting.PatchAction:
 		if action.GetPatchType() != types.StrategicMergePatchType || action.GetSubresource() != "status" {
 			return true, nil, errors.New("unexpected patch")
@@ -213,17 +221,7 @@ type sharedClaimsTest struct {
 	api  *claimAPI
 }
 
-func sharedClaimsFeatures() feature.Features {
-	return feature.Features{
-		EnableDRAAdminAccess:               true,
-		EnableDRADeviceBindingConditions:   true,
-		EnableDRAResourceClaimDeviceStatus: true,
-		EnableDRASchedulerFilterTimeout:    true,
-		EnableDynamicResourceAllocation:    true,
-	}
-}
-
-func newSharedClaimsTest(tCtx ktesting.TContext, feats feature.Features, claims []*resourceapi.ResourceClaim, podGroups []*schedulingapi.PodGroup, objs ...apiruntime.Object) *sharedClaimsTest {
+func newSharedClaimsTest(tCtx ktesting.TContext, feats feature.Features, claims []*resourceapi.ResourceClaim, objs ...apiruntime.Object) *sharedClaimsTest {
 	tCtx.Helper()
 	api := &claimAPI{}
 	objs = append([]apiruntime.Object{workerNodeSlice, workerNode2Slice}, objs...)
@@ -231,21 +229,12 @@ func newSharedClaimsTest(tCtx ktesting.TContext, feats feature.Features, claims 
 	for _, claim := range claims {
 		clonedClaims = append(clonedClaims, claim.DeepCopy())
 	}
-	tc := setup(tCtx, nil, []*v1.Node{workerNode, workerNode2}, clonedClaims, []*resourceapi.DeviceClass{deviceClass}, podGroups, objs, feats, false, api.reactors())
+	tc := setupSharedClaims(tCtx, []*v1.Node{workerNode, workerNode2}, clonedClaims, objs, feats, api.reactors())
 	api.tracker = tc.client.Tracker()
 	// Some reactors block while the fake client is locked. Nothing else may
 	// need the client then, in particular not the start of a watch.
-	tCtx.Wait()
+	synctest.Wait()
 	return &sharedClaimsTest{testContext: tc, tCtx: tCtx, api: api}
-}
-
-// enablePodGroups must be called before newSharedClaimsTest because the DRA manager
-// checks the actual feature gates.
-func enablePodGroups(tCtx ktesting.TContext) {
-	featuregatetesting.SetFeatureGatesDuringTest(tCtx, utilfeature.DefaultFeatureGate, featuregatetesting.FeatureOverrides{
-		features.DRAWorkloadResourceClaims: true,
-		features.GenericWorkload:           true, // dependency of DRAWorkloadResourceClaims
-	})
 }
 
 func newSharedClaim() *resourceapi.ResourceClaim {
@@ -277,7 +266,7 @@ func newSharingPod(name string) *v1.Pod {
 
 func (t *sharedClaimsTest) claim() *resourceapi.ResourceClaim {
 	t.tCtx.Helper()
-	claim, err := t.client.ResourceV1().ResourceClaims(namespace).Get(t.tCtx, sharedClaimName, metav1.GetOptions{})
+	claim, err := t.p.claimClient(namespace).Get(t.tCtx, sharedClaimName, metav1.GetOptions{})
 	t.tCtx.ExpectNoError(err, "get shared claim")
 	return claim
 }
@@ -289,7 +278,7 @@ func (t *sharedClaimsTest) change(cb func(claim *resourceapi.ResourceClaim)) {
 	cb(claim)
 	_, err := t.api.store(claim)
 	t.tCtx.ExpectNoError(err, "modify shared claim")
-	t.tCtx.Wait()
+	synctest.Wait()
 }
 
 func (t *sharedClaimsTest) reservedFor() []string {
@@ -306,7 +295,7 @@ func (t *sharedClaimsTest) reservedFor() []string {
 type podCycle struct {
 	*sharedClaimsTest
 	pod   *v1.Pod
-	state fwk.CycleState
+	state cycleState
 }
 
 func (t *sharedClaimsTest) preFilter(pod *v1.Pod) (*podCycle, *fwk.Status) {
@@ -314,9 +303,8 @@ func (t *sharedClaimsTest) preFilter(pod *v1.Pod) (*podCycle, *fwk.Status) {
 	if status := t.p.PreEnqueue(t.tCtx, pod); !status.IsSuccess() {
 		return nil, status
 	}
-	cycle := &podCycle{sharedClaimsTest: t, pod: pod, state: framework.NewCycleState()}
-	_, status := t.p.PreFilter(t.tCtx, cycle.state, pod, t.nodeInfos)
-	return cycle, status
+	cycle := &podCycle{sharedClaimsTest: t, pod: pod, state: newCycleState()}
+	return cycle, cycle.callPreFilter()
 }
 
 // filter returns the names of the nodes where the pod could run.
@@ -338,11 +326,6 @@ func (t *sharedClaimsTest) schedule(pod *v1.Pod) *podCycle {
 	require.Contains(t.tCtx, cycle.filter(), nodeName, "nodes for %s", pod.Name)
 	require.Nil(t.tCtx, t.p.Reserve(t.tCtx, cycle.state, pod, nodeName), "Reserve of %s", pod.Name)
 	return cycle
-}
-
-func (c *podCycle) preBindPreFlight() *fwk.Status {
-	_, status := c.p.PreBindPreFlight(c.tCtx, c.state, c.pod, nodeName)
-	return status
 }
 
 // bind does what the binding cycle does.
@@ -393,7 +376,7 @@ func (t *sharedClaimsTest) bindAll(cycles []*podCycle) []*fwk.Status {
 			}
 		})
 		// The order is relevant: the first pod must be the first which writes.
-		t.tCtx.Wait()
+		synctest.Wait()
 	}
 	close(release)
 	wg.Wait()
@@ -413,11 +396,9 @@ func requireAllBound(tCtx ktesting.TContext, statuses []*fwk.Status) {
 }
 
 func TestSharedClaims(t *testing.T) {
-	tCtx := ktesting.Init(t)
-
 	// All pods which are waiting for the same claim are handled together.
-	tCtx.SyncTest("many-pods", func(tCtx ktesting.TContext) {
-		tc := newSharedClaimsTest(tCtx, sharedClaimsFeatures(), []*resourceapi.ResourceClaim{newSharedClaim()}, nil)
+	syncTest(t, "many-pods", func(tCtx ktesting.TContext) {
+		tc := newSharedClaimsTest(tCtx, sharedClaimsFeatures(), []*resourceapi.ResourceClaim{newSharedClaim()})
 		const numPods = 100
 		var cycles []*podCycle
 		var names []string
@@ -433,9 +414,9 @@ func TestSharedClaims(t *testing.T) {
 		assert.Equal(tCtx, names, tc.reservedFor())
 		claim := tc.claim()
 		assert.Contains(tCtx, claim.Finalizers, resourceapi.Finalizer)
-		assert.NotNil(tCtx, claim.Status.Allocation.AllocationTimestamp)
+		checkAllocationTimestamp(tCtx, claim)
 		assert.Empty(tCtx, tc.listInFlightClaims())
-		tCtx.Wait()
+		synctest.Wait()
 		assert.Zero(tCtx, tc.p.claimReserver.numClaims())
 
 		// One more, with the claim in the assume cache.
@@ -450,8 +431,8 @@ func TestSharedClaims(t *testing.T) {
 	})
 
 	// Pods may only go where the device is which is about to be allocated.
-	tCtx.SyncTest("pending-topology", func(tCtx ktesting.TContext) {
-		tc := newSharedClaimsTest(tCtx, sharedClaimsFeatures(), []*resourceapi.ResourceClaim{newSharedClaim()}, nil)
+	syncTest(t, "pending-topology", func(tCtx ktesting.TContext) {
+		tc := newSharedClaimsTest(tCtx, sharedClaimsFeatures(), []*resourceapi.ResourceClaim{newSharedClaim()})
 		cycle, status := tc.preFilter(newSharingPod("pod-1"))
 		require.Nil(tCtx, status)
 		assert.Equal(tCtx, []string{nodeName, node2Name}, cycle.filter())
@@ -468,8 +449,8 @@ func TestSharedClaims(t *testing.T) {
 	})
 
 	// Others finish what the first pod started.
-	tCtx.SyncTest("first-pod-fails", func(tCtx ktesting.TContext) {
-		tc := newSharedClaimsTest(tCtx, sharedClaimsFeatures(), []*resourceapi.ResourceClaim{newSharedClaim()}, nil)
+	syncTest(t, "first-pod-fails", func(tCtx ktesting.TContext) {
+		tc := newSharedClaimsTest(tCtx, sharedClaimsFeatures(), []*resourceapi.ResourceClaim{newSharedClaim()})
 		first := tc.schedule(newSharingPod("pod-1"))
 		second := tc.schedule(newSharingPod("pod-2"))
 		third := tc.schedule(newSharingPod("pod-3"))
@@ -494,8 +475,8 @@ func TestSharedClaims(t *testing.T) {
 		assert.Equal(tCtx, []string{"pod-1", "pod-2"}, tc.reservedFor())
 	})
 
-	tCtx.SyncTest("first-pod-fails-after-storing", func(tCtx ktesting.TContext) {
-		tc := newSharedClaimsTest(tCtx, sharedClaimsFeatures(), []*resourceapi.ResourceClaim{newSharedClaim()}, nil)
+	syncTest(t, "first-pod-fails-after-storing", func(tCtx ktesting.TContext) {
+		tc := newSharedClaimsTest(tCtx, sharedClaimsFeatures(), []*resourceapi.ResourceClaim{newSharedClaim()})
 		first := tc.schedule(newSharingPod("pod-1"))
 		second := tc.schedule(newSharingPod("pod-2"))
 		require.Nil(tCtx, first.bind(tCtx))
@@ -504,8 +485,8 @@ func TestSharedClaims(t *testing.T) {
 		assert.Equal(tCtx, []string{"pod-2"}, tc.reservedFor())
 	})
 
-	tCtx.SyncTest("all-pods-fail", func(tCtx ktesting.TContext) {
-		tc := newSharedClaimsTest(tCtx, sharedClaimsFeatures(), []*resourceapi.ResourceClaim{newSharedClaim()}, nil)
+	syncTest(t, "all-pods-fail", func(tCtx ktesting.TContext) {
+		tc := newSharedClaimsTest(tCtx, sharedClaimsFeatures(), []*resourceapi.ResourceClaim{newSharedClaim()})
 		cycles := []*podCycle{tc.schedule(newSharingPod("pod-1")), tc.schedule(newSharingPod("pod-2"))}
 		for _, cycle := range cycles {
 			require.Len(tCtx, tc.listInFlightClaims(), 1)
@@ -522,8 +503,8 @@ func TestSharedClaims(t *testing.T) {
 	})
 
 	// The claim gets used for something else while a pod is still being bound.
-	tCtx.SyncTest("late-unreserve", func(tCtx ktesting.TContext) {
-		tc := newSharedClaimsTest(tCtx, sharedClaimsFeatures(), []*resourceapi.ResourceClaim{newSharedClaim()}, nil)
+	syncTest(t, "late-unreserve", func(tCtx ktesting.TContext) {
+		tc := newSharedClaimsTest(tCtx, sharedClaimsFeatures(), []*resourceapi.ResourceClaim{newSharedClaim()})
 		first := tc.schedule(newSharingPod("pod-1"))
 		second := tc.schedule(newSharingPod("pod-2"))
 		require.Nil(tCtx, first.bind(tCtx))
@@ -538,8 +519,8 @@ func TestSharedClaims(t *testing.T) {
 
 	// This is what happens for pods in a group: all of them get reserved and unreserved,
 	// then reserved again before they get bound.
-	tCtx.SyncTest("reserve-again", func(tCtx ktesting.TContext) {
-		tc := newSharedClaimsTest(tCtx, sharedClaimsFeatures(), []*resourceapi.ResourceClaim{newSharedClaim()}, nil)
+	syncTest(t, "reserve-again", func(tCtx ktesting.TContext) {
+		tc := newSharedClaimsTest(tCtx, sharedClaimsFeatures(), []*resourceapi.ResourceClaim{newSharedClaim()})
 		cycles := []*podCycle{tc.schedule(newSharingPod("pod-1")), tc.schedule(newSharingPod("pod-2"))}
 		for _, cycle := range slices.Backward(cycles) {
 			cycle.unreserve()
@@ -554,8 +535,8 @@ func TestSharedClaims(t *testing.T) {
 		assert.Empty(tCtx, tc.listInFlightClaims())
 	})
 
-	tCtx.SyncTest("stored-between-prefilter-and-reserve", func(tCtx ktesting.TContext) {
-		tc := newSharedClaimsTest(tCtx, sharedClaimsFeatures(), []*resourceapi.ResourceClaim{newSharedClaim()}, nil)
+	syncTest(t, "stored-between-prefilter-and-reserve", func(tCtx ktesting.TContext) {
+		tc := newSharedClaimsTest(tCtx, sharedClaimsFeatures(), []*resourceapi.ResourceClaim{newSharedClaim()})
 		first := tc.schedule(newSharingPod("pod-1"))
 		second, status := tc.preFilter(newSharingPod("pod-2"))
 		require.Nil(tCtx, status)
@@ -568,9 +549,9 @@ func TestSharedClaims(t *testing.T) {
 	})
 
 	// A claim for one pod is handled as before.
-	tCtx.SyncTest("claim-of-a-pod", func(tCtx ktesting.TContext) {
+	syncTest(t, "claim-of-a-pod", func(tCtx ktesting.TContext) {
 		claim := st.FromResourceClaim(newSharedClaim()).OwnerReference("pod-1", "pod-1", podKind).Obj()
-		tc := newSharedClaimsTest(tCtx, sharedClaimsFeatures(), []*resourceapi.ResourceClaim{claim}, nil)
+		tc := newSharedClaimsTest(tCtx, sharedClaimsFeatures(), []*resourceapi.ResourceClaim{claim})
 		first := tc.schedule(newSharingPod("pod-1"))
 		_, status := tc.preFilter(newSharingPod("pod-2"))
 		assert.Equal(tCtx, fwk.UnschedulableAndUnresolvable, status.Code())
@@ -579,31 +560,8 @@ func TestSharedClaims(t *testing.T) {
 		assert.Equal(tCtx, []string{"update", "update/status"}, tc.api.takeWrites())
 	})
 
-	tCtx.SyncTest("node-allocatable-resources", func(tCtx ktesting.TContext) {
-		feats := sharedClaimsFeatures()
-		feats.EnableDRANodeAllocatableResources = true
-		tc := newSharedClaimsTest(tCtx, feats, []*resourceapi.ResourceClaim{newSharedClaim()}, nil)
-		first := tc.schedule(newSharingPod("pod-1"))
-		_, status := tc.preFilter(newSharingPod("pod-2"))
-		assert.Equal(tCtx, fwk.UnschedulableAndUnresolvable, status.Code())
-		assert.Contains(tCtx, status.Message(), "in the process of being allocated")
-		require.Nil(tCtx, first.bind(tCtx))
-	})
-
-	// Without a timestamp, the claim was allocated by an older release. The
-	// allocation cannot be changed.
-	tCtx.SyncTest("no-timestamp", func(tCtx ktesting.TContext) {
-		owned := st.FromResourceClaim(newAllocatedSharedClaim()).OwnerReference("pod-1", "pod-1", podKind).Obj()
-		for what, claim := range map[string]*resourceapi.ResourceClaim{"shared": newAllocatedSharedClaim(), "of-a-pod": owned} {
-			tc := newSharedClaimsTest(tCtx, sharedClaimsFeatures(), []*resourceapi.ResourceClaim{claim}, nil)
-			require.Nil(tCtx, tc.schedule(newSharingPod("pod-1")).bind(tCtx), what)
-			assert.Equal(tCtx, []string{"pod-1"}, tc.reservedFor(), what)
-			assert.Nil(tCtx, tc.claim().Status.Allocation.AllocationTimestamp, what)
-		}
-	})
-
-	tCtx.SyncTest("canceled", func(tCtx ktesting.TContext) {
-		tc := newSharedClaimsTest(tCtx, sharedClaimsFeatures(), []*resourceapi.ResourceClaim{newSharedClaim()}, nil)
+	syncTest(t, "canceled", func(tCtx ktesting.TContext) {
+		tc := newSharedClaimsTest(tCtx, sharedClaimsFeatures(), []*resourceapi.ResourceClaim{newSharedClaim()})
 		first, second, third := tc.schedule(newSharingPod("pod-1")), tc.schedule(newSharingPod("pod-2")), tc.schedule(newSharingPod("pod-3"))
 		release := make(chan struct{})
 		var once sync.Once
@@ -621,10 +579,10 @@ func TestSharedClaims(t *testing.T) {
 				podCtx = tCtx
 			}
 			wg.Go(func() { statuses[i] = cycle.p.PreBind(podCtx, cycle.state, cycle.pod, nodeName) })
-			tCtx.Wait()
+			synctest.Wait()
 		}
 		cancel(cause)
-		tCtx.Wait()
+		synctest.Wait()
 		// The second one was still waiting. The first one needs to know
 		// what needs to be undone.
 		require.ErrorIs(tCtx, statuses[1].AsError(), cause)
@@ -749,8 +707,8 @@ func TestSharedClaimsChanged(t *testing.T) {
 		},
 	}
 	for name, tc := range testcases {
-		ktesting.Init(t).SyncTest(name, func(tCtx ktesting.TContext) {
-			test := newSharedClaimsTest(tCtx, sharedClaimsFeatures(), []*resourceapi.ResourceClaim{tc.claim}, nil)
+		syncTest(t, name, func(tCtx ktesting.TContext) {
+			test := newSharedClaimsTest(tCtx, sharedClaimsFeatures(), []*resourceapi.ResourceClaim{tc.claim})
 			cycle := test.schedule(newSharingPod("pod-1"))
 			var once sync.Once
 			test.api.before = func(_ string, claim *resourceapi.ResourceClaim) error {
@@ -770,7 +728,7 @@ func TestSharedClaimsChanged(t *testing.T) {
 			assert.Empty(tCtx, test.listInFlightClaims())
 
 			// Nothing wrong in the cache.
-			tCtx.Wait()
+			synctest.Wait()
 			cached, err := test.draManager.ResourceClaims().Get(namespace, sharedClaimName)
 			tCtx.ExpectNoError(err)
 			assert.Equal(tCtx, test.claim().ResourceVersion, cached.ResourceVersion)
@@ -780,8 +738,8 @@ func TestSharedClaimsChanged(t *testing.T) {
 
 func TestSharedClaimsRejected(t *testing.T) {
 	// Something that the plugin doesn't know about: don't keep trying.
-	ktesting.Init(t).SyncTest("", func(tCtx ktesting.TContext) {
-		tc := newSharedClaimsTest(tCtx, sharedClaimsFeatures(), []*resourceapi.ResourceClaim{newAllocatedSharedClaim()}, nil)
+	syncTest(t, "", func(tCtx ktesting.TContext) {
+		tc := newSharedClaimsTest(tCtx, sharedClaimsFeatures(), []*resourceapi.ResourceClaim{newAllocatedSharedClaim()})
 		cycle := tc.schedule(newSharingPod("pod-1"))
 		tc.api.before = func(string, *resourceapi.ResourceClaim) error {
 			return apierrors.NewInvalid(resourceapi.SchemeGroupVersion.WithKind("ResourceClaim").GroupKind(), sharedClaimName, field.ErrorList{field.Forbidden(field.NewPath("status"), "by policy")})
@@ -791,8 +749,8 @@ func TestSharedClaimsRejected(t *testing.T) {
 	})
 
 	// Conflicts without end.
-	ktesting.Init(t).SyncTest("conflicts", func(tCtx ktesting.TContext) {
-		tc := newSharedClaimsTest(tCtx, sharedClaimsFeatures(), []*resourceapi.ResourceClaim{newSharedClaim()}, nil)
+	syncTest(t, "conflicts", func(tCtx ktesting.TContext) {
+		tc := newSharedClaimsTest(tCtx, sharedClaimsFeatures(), []*resourceapi.ResourceClaim{newSharedClaim()})
 		cycle := tc.schedule(newSharingPod("pod-1"))
 		counter := 0
 		tc.api.before = func(_ string, claim *resourceapi.ResourceClaim) error {
@@ -808,10 +766,9 @@ func TestSharedClaimsRejected(t *testing.T) {
 
 func TestFullClaim(t *testing.T) {
 	const maxSize = resourceapi.ResourceClaimReservedForMaxSize
-	tCtx := ktesting.Init(t)
 
-	tCtx.SyncTest("prefilter", func(tCtx ktesting.TContext) {
-		tc := newSharedClaimsTest(tCtx, sharedClaimsFeatures(), []*resourceapi.ResourceClaim{newAllocatedSharedClaim(podReferences(maxSize)...)}, nil)
+	syncTest(t, "prefilter", func(tCtx ktesting.TContext) {
+		tc := newSharedClaimsTest(tCtx, sharedClaimsFeatures(), []*resourceapi.ResourceClaim{newAllocatedSharedClaim(podReferences(maxSize)...)})
 		_, status := tc.preFilter(newSharingPod("pod-1"))
 		assert.Equal(tCtx, fwk.UnschedulableAndUnresolvable, status.Code())
 		assert.Contains(tCtx, status.Message(), "resourceclaim in use")
@@ -824,8 +781,8 @@ func TestFullClaim(t *testing.T) {
 	})
 
 	// More pods at once than what the claim has room for.
-	tCtx.SyncTest("prebind", func(tCtx ktesting.TContext) {
-		tc := newSharedClaimsTest(tCtx, sharedClaimsFeatures(), []*resourceapi.ResourceClaim{newAllocatedSharedClaim(podReferences(maxSize - 3)...)}, nil)
+	syncTest(t, "prebind", func(tCtx ktesting.TContext) {
+		tc := newSharedClaimsTest(tCtx, sharedClaimsFeatures(), []*resourceapi.ResourceClaim{newAllocatedSharedClaim(podReferences(maxSize - 3)...)})
 		var cycles []*podCycle
 		for i := range 5 {
 			cycles = append(cycles, tc.schedule(newSharingPod(fmt.Sprintf("pod-%d", i))))
@@ -840,8 +797,8 @@ func TestFullClaim(t *testing.T) {
 		assert.Len(tCtx, tc.reservedFor(), maxSize)
 	})
 
-	tCtx.SyncTest("queueing-hint", func(tCtx ktesting.TContext) {
-		tc := newSharedClaimsTest(tCtx, sharedClaimsFeatures(), []*resourceapi.ResourceClaim{newAllocatedSharedClaim(podReferences(maxSize)...)}, nil)
+	syncTest(t, "queueing-hint", func(tCtx ktesting.TContext) {
+		tc := newSharedClaimsTest(tCtx, sharedClaimsFeatures(), []*resourceapi.ResourceClaim{newAllocatedSharedClaim(podReferences(maxSize)...)})
 		pod := newSharingPod("pod-1")
 		full := tc.claim()
 		hint := func(cb func(claim *resourceapi.ResourceClaim)) fwk.QueueingHint {
@@ -867,49 +824,6 @@ func TestFullClaim(t *testing.T) {
 		assert.Equal(tCtx, fwk.Queue, hint(func(claim *resourceapi.ResourceClaim) {
 			claim.Status = resourceapi.ResourceClaimStatus{}
 		}), "deallocated")
-	})
-}
-
-// TestBindingsWithoutClaim covers a pod where nothing had to be created for one of the
-// entries in spec.resourceClaims.
-func TestBindingsWithoutClaim(t *testing.T) {
-	ktesting.Init(t).SyncTest("", func(tCtx ktesting.TContext) {
-		feats := sharedClaimsFeatures()
-		feats.EnableDRAWorkloadResourceClaims = true
-		pod := newSharingPod("pod-1")
-		pod.Spec.ResourceClaims = append([]v1.PodResourceClaim{{Name: "unused", ResourceClaimTemplateName: ptr.To("template")}}, pod.Spec.ResourceClaims...)
-		pod.Status.ResourceClaimStatuses = []v1.PodResourceClaimStatus{{Name: "unused"}}
-		pod.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: ptr.To(podGroupName)}
-		podGroup := st.MakePodGroup().Name(podGroupName).Namespace(namespace).UID(types.UID(podGroupUID)).
-			ResourceClaims(schedulingapi.PodGroupResourceClaim{Name: resourceName, ResourceClaimName: ptr.To(sharedClaimName)}).Obj()
-		enablePodGroups(tCtx)
-		tc := newSharedClaimsTest(tCtx, feats, []*resourceapi.ResourceClaim{newSharedClaim()}, []*schedulingapi.PodGroup{podGroup})
-		require.Nil(tCtx, tc.schedule(pod).bind(tCtx))
-		assert.Equal(tCtx, []resourceapi.ResourceClaimConsumerReference{podGroupReservation}, tc.claim().Status.ReservedFor)
-		assert.True(tCtx, resourceclaim.IsReservedForPod(pod, tc.claim(), true))
-	})
-}
-
-// TestSharedClaimsGroup covers several pods of a group which share a pending
-// allocation and the reservation for the group.
-func TestSharedClaimsGroup(t *testing.T) {
-	ktesting.Init(t).SyncTest("", func(tCtx ktesting.TContext) {
-		feats := sharedClaimsFeatures()
-		feats.EnableDRAWorkloadResourceClaims = true
-		podGroup := st.MakePodGroup().Name(podGroupName).Namespace(namespace).UID(types.UID(podGroupUID)).
-			ResourceClaims(schedulingapi.PodGroupResourceClaim{Name: resourceName, ResourceClaimName: ptr.To(sharedClaimName)}).Obj()
-		enablePodGroups(tCtx)
-		tc := newSharedClaimsTest(tCtx, feats, []*resourceapi.ResourceClaim{newSharedClaim()}, []*schedulingapi.PodGroup{podGroup})
-		var cycles []*podCycle
-		for i := range 5 {
-			pod := newSharingPod(fmt.Sprintf("pod-%d", i))
-			pod.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: ptr.To(podGroupName)}
-			cycles = append(cycles, tc.schedule(pod))
-		}
-		requireAllBound(tCtx, tc.bindAll(cycles))
-		assert.Equal(tCtx, []string{"update", "update/status"}, tc.api.takeWrites())
-		assert.Equal(tCtx, []resourceapi.ResourceClaimConsumerReference{podGroupReservation}, tc.claim().Status.ReservedFor)
-		assert.Empty(tCtx, tc.listInFlightClaims())
 	})
 }
 

@@ -1,0 +1,105 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package dynamicresources
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	schedulingapi "k8s.io/api/scheduling/v1alpha2"
+	"k8s.io/apimachinery/pkg/types"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	featuregatetesting "k8s.io/component-base/featuregate/testing"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/features"
+	st "k8s.io/kubernetes/pkg/scheduler/testing"
+	"k8s.io/kubernetes/test/utils/ktesting"
+	"k8s.io/utils/ptr"
+)
+
+// enablePodGroups must be called before newSharedClaimsTest because the DRA manager
+// checks the actual feature gates.
+func enablePodGroups(tCtx ktesting.TContext) {
+	featuregatetesting.SetFeatureGatesDuringTest(tCtx, utilfeature.DefaultFeatureGate, featuregatetesting.FeatureOverrides{
+		features.DRAWorkloadResourceClaims: true,
+		features.GenericWorkload:           true, // dependency of DRAWorkloadResourceClaims
+	})
+}
+
+// newSharingPodGroup returns a group which uses the shared claim.
+func newSharingPodGroup() *schedulingapi.PodGroup {
+	return st.MakePodGroup().Name(podGroupName).Namespace(namespace).UID(types.UID(podGroupUID)).
+		ResourceClaims(schedulingapi.PodGroupResourceClaim{Name: resourceName, ResourceClaimName: ptr.To(sharedClaimName)}).Obj()
+}
+
+// TestBindingsWithoutClaim covers a pod where nothing had to be created for one of the
+// entries in spec.resourceClaims.
+func TestBindingsWithoutClaim(t *testing.T) {
+	syncTest(t, "", func(tCtx ktesting.TContext) {
+		feats := sharedClaimsFeatures()
+		feats.EnableDRAWorkloadResourceClaims = true
+		pod := newSharingPod("pod-1")
+		pod.Spec.ResourceClaims = append([]v1.PodResourceClaim{{Name: "unused", ResourceClaimTemplateName: ptr.To("template")}}, pod.Spec.ResourceClaims...)
+		pod.Status.ResourceClaimStatuses = []v1.PodResourceClaimStatus{{Name: "unused"}}
+		pod.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: ptr.To(podGroupName)}
+		enablePodGroups(tCtx)
+		tc := newSharedClaimsTest(tCtx, feats, []*resourceapi.ResourceClaim{newSharedClaim()}, newSharingPodGroup())
+		require.Nil(tCtx, tc.schedule(pod).bind(tCtx))
+		assert.Equal(tCtx, []resourceapi.ResourceClaimConsumerReference{podGroupReservation}, tc.claim().Status.ReservedFor)
+		assert.True(tCtx, resourceclaim.IsReservedForPod(pod, tc.claim(), true))
+	})
+}
+
+// TestSharedClaimsGroup covers several pods of a group which share a pending
+// allocation and the reservation for the group.
+func TestSharedClaimsGroup(t *testing.T) {
+	syncTest(t, "", func(tCtx ktesting.TContext) {
+		feats := sharedClaimsFeatures()
+		feats.EnableDRAWorkloadResourceClaims = true
+		enablePodGroups(tCtx)
+		tc := newSharedClaimsTest(tCtx, feats, []*resourceapi.ResourceClaim{newSharedClaim()}, newSharingPodGroup())
+		var cycles []*podCycle
+		for i := range 5 {
+			pod := newSharingPod(fmt.Sprintf("pod-%d", i))
+			pod.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: ptr.To(podGroupName)}
+			cycles = append(cycles, tc.schedule(pod))
+		}
+		requireAllBound(tCtx, tc.bindAll(cycles))
+		assert.Equal(tCtx, []string{"update", "update/status"}, tc.api.takeWrites())
+		assert.Equal(tCtx, []resourceapi.ResourceClaimConsumerReference{podGroupReservation}, tc.claim().Status.ReservedFor)
+		assert.Empty(tCtx, tc.listInFlightClaims())
+	})
+}
+
+// TestSharedClaimsNodeAllocatable covers pods which have to wait until the allocation is stored.
+func TestSharedClaimsNodeAllocatable(t *testing.T) {
+	syncTest(t, "", func(tCtx ktesting.TContext) {
+		feats := sharedClaimsFeatures()
+		feats.EnableDRANodeAllocatableResources = true
+		tc := newSharedClaimsTest(tCtx, feats, []*resourceapi.ResourceClaim{newSharedClaim()})
+		first := tc.schedule(newSharingPod("pod-1"))
+		_, status := tc.preFilter(newSharingPod("pod-2"))
+		assert.Equal(tCtx, fwk.UnschedulableAndUnresolvable, status.Code())
+		assert.Contains(tCtx, status.Message(), "in the process of being allocated")
+		require.Nil(tCtx, first.bind(tCtx))
+	})
+}

@@ -1,0 +1,71 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package dynamicresources
+
+import (
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	apiruntime "k8s.io/apimachinery/pkg/runtime"
+	cgotesting "k8s.io/client-go/testing"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/feature"
+	"k8s.io/kubernetes/test/utils/ktesting"
+)
+
+// This file contains what the tests of shared claims need and what is different
+// in other Kubernetes releases.
+
+// hasPreBindPreFlight is true if PreBind does not get called when there is nothing to do.
+const hasPreBindPreFlight = true
+
+type cycleState = fwk.CycleState
+
+func newCycleState() cycleState {
+	return framework.NewCycleState()
+}
+
+func sharedClaimsFeatures() feature.Features {
+	return feature.Features{
+		EnableDRAAdminAccess:               true,
+		EnableDRADeviceBindingConditions:   true,
+		EnableDRAResourceClaimDeviceStatus: true,
+		EnableDRASchedulerFilterTimeout:    true,
+		EnableDynamicResourceAllocation:    true,
+	}
+}
+
+// syncTest runs a test in a bubble. It is a sub-test if it has a name.
+func syncTest(t *testing.T, name string, cb func(tCtx ktesting.TContext)) {
+	ktesting.Init(t).SyncTest(name, cb)
+}
+
+func setupSharedClaims(tCtx ktesting.TContext, nodes []*v1.Node, claims []*resourceapi.ResourceClaim, objs []apiruntime.Object, feats feature.Features, apiReactors []cgotesting.Reactor) *testContext {
+	return setup(tCtx, nil, nodes, claims, []*resourceapi.DeviceClass{deviceClass}, nil, objs, feats, false, apiReactors)
+}
+
+func (c *podCycle) callPreFilter() *fwk.Status {
+	_, status := c.p.PreFilter(c.tCtx, c.state, c.pod, c.nodeInfos)
+	return status
+}
+
+func (c *podCycle) preBindPreFlight() *fwk.Status {
+	_, status := c.p.PreBindPreFlight(c.tCtx, c.state, c.pod, nodeName)
+	return status
+}
