@@ -20,6 +20,7 @@ import (
 	"context"
 	"fmt"
 
+	resourceapi "k8s.io/api/resource/v1"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/metadata"
 	"k8s.io/klog/v2"
@@ -37,18 +38,22 @@ func watchResourceClaimWorkloads(ctx context.Context, controllerContext Controll
 
 	// This has to be the identity of the controller because the built-in
 	// kinds and those added by aggregation get granted to that one.
-	config, err := controllerContext.NewClientConfig("resource-claim-controller")
+	config, err := controllerContext.ClientBuilder.Config("resource-claim-controller")
 	if err != nil {
-		return err
+		return fmt.Errorf("create client config: %w", err)
 	}
 	metadataClient, err := metadata.NewForConfig(config)
 	if err != nil {
 		return fmt.Errorf("create metadata client: %w", err)
 	}
+	claims, err := controllerContext.InformerFactory.ForResource(resourceapi.SchemeGroupVersion.WithResource("resourceclaims"))
+	if err != nil {
+		return fmt.Errorf("get informer for ResourceClaims: %w", err)
+	}
 	return controller.WatchWorkloads(
 		klog.FromContext(ctx),
 		controllerContext.InformerFactory,
-		controllerContext.InformerFactory.Resource().V1().ResourceClaims().Informer(),
+		claims.Informer(),
 		controllerContext.RESTMapper,
 		metadataClient,
 	)

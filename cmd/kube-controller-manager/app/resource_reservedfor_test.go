@@ -27,9 +27,9 @@ import (
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
+	restclient "k8s.io/client-go/rest"
 	featuregatetesting "k8s.io/component-base/featuregate/testing"
 	"k8s.io/klog/v2/ktesting"
-	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
 	"k8s.io/kubernetes/pkg/features"
 )
 
@@ -38,28 +38,22 @@ import (
 func TestResourceClaimControllerWorkloads(t *testing.T) {
 	for name, enabled := range map[string]bool{"disabled": false, "enabled": true} {
 		t.Run(name, func(t *testing.T) {
+			// Not enabled by default in all releases.
+			featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.DynamicResourceAllocation, true)
 			featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.DRAReservedForWorkloads, enabled)
 
 			_, ctx := ktesting.NewTestContext(t)
+			ctx, cancel := context.WithCancel(ctx)
 			client := fake.NewClientset()
 			factory := informers.NewSharedInformerFactory(client, 0)
-			controllerCtx := ControllerContext{
-				ClientBuilder:   TestClientBuilder{clientset: client},
-				InformerFactory: factory,
-			}
-			ctrl, err := newResourceClaimController(ctx, controllerCtx, names.ResourceClaimController)
-			if err != nil {
-				t.Fatalf("unexpected error: %v", err)
-			}
-			if ctrl == nil {
-				t.Fatal("expected a controller, got nil")
-			}
-
-			ctx, cancel := context.WithCancel(ctx)
 			defer func() {
 				cancel()
 				factory.Shutdown()
 			}()
+			initResourceClaimController(ctx, t, ControllerContext{
+				ClientBuilder:   clientBuilder{TestClientBuilder{clientset: client}},
+				InformerFactory: factory,
+			})
 			factory.Start(ctx.Done())
 			synced := factory.WaitForCacheSync(ctx.Done())
 			if !synced[reflect.TypeFor[*v1.Pod]()] {
@@ -79,4 +73,13 @@ func TestResourceClaimControllerWorkloads(t *testing.T) {
 			}
 		})
 	}
+}
+
+// clientBuilder is usable in all releases.
+type clientBuilder struct {
+	TestClientBuilder
+}
+
+func (clientBuilder) Config(name string) (*restclient.Config, error) {
+	return &restclient.Config{}, nil
 }

@@ -27,7 +27,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
-	schedulingapi "k8s.io/api/scheduling/v1alpha2"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -331,7 +330,7 @@ func (ec *Controller) syncUnreserved(ctx context.Context, claim *resourceapi.Res
 	// changed in the meantime.
 	claim = claim.DeepCopy()
 	claim.Status.Allocation = nil
-	claims := ec.kubeClient.ResourceV1().ResourceClaims(claim.Namespace)
+	claims := claimClient(ec.kubeClient, claim.Namespace)
 	claim, err = claims.UpdateStatus(ctx, claim, metav1.UpdateOptions{})
 	if err != nil {
 		return fmt.Errorf("deallocate claim: %w", err)
@@ -409,16 +408,6 @@ func (ec *Controller) mustReserve(pod *v1.Pod, claim *resourceapi.ResourceClaim)
 	return resourceclaim.CanBeReserved(claim)
 }
 
-// bindTo determines for what an allocated claim must be reserved when mustReserve
-// returns true. The allocation cannot be changed anymore, so what matters is how
-// the claim was allocated.
-func (ec *Controller) bindTo(ctx context.Context, pod *v1.Pod, podGroup *schedulingapi.PodGroup, podClaim *v1.PodResourceClaim, claim *resourceapi.ResourceClaim) (resourceapi.ResourceClaimConsumerReference, error) {
-	if ec.features.ReservedForWorkloads && resourceclaim.IsAllocatedForAnyPod(claim) {
-		return ec.consumerForPod(ctx, claim, pod)
-	}
-	return resourceclaim.BindTo(pod, podGroup, podClaim)
-}
-
 // consumerForPod determines for what a claim must be reserved that
 // was allocated for any pod and gets used by the given pod. If
 // the workload is unknown, then it's the pod: this also
@@ -466,7 +455,7 @@ func usesClaim(pod *v1.Pod, claim *resourceapi.ResourceClaim) bool {
 	if pod.Namespace != claim.Namespace || pod.Spec.NodeName == "" || podutil.IsPodTerminal(pod) {
 		return false
 	}
-	if status := pod.Status.ExtendedResourceClaimStatus; status != nil && status.ResourceClaimName == claim.Name {
+	if extendedResourceClaimName(pod) == claim.Name {
 		return true
 	}
 	return slices.ContainsFunc(pod.Spec.ResourceClaims, func(podClaim v1.PodResourceClaim) bool {

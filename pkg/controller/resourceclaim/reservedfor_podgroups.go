@@ -19,6 +19,7 @@ package resourceclaim
 import (
 	"context"
 
+	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	schedulingapi "k8s.io/api/scheduling/v1alpha2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -32,10 +33,10 @@ import (
 // What depends on the PodGroup API is in this file because the API is not
 // available in all Kubernetes releases.
 
-// podGroupWorkloadKind describes PodGroups in status.reservedFor. The API
+// podGroupWorkloadKinds describes PodGroups in status.reservedFor. The API
 // might not be served by the API server. Then its informer would never sync,
 // so it only gets used if the controller uses it anyway.
-func podGroupWorkloadKind(features Features) *workloadKind {
+func podGroupWorkloadKinds(features Features) []*workloadKind {
 	kind := &workloadKind{
 		resource: schema.GroupResource{Group: schedulingapi.GroupName, Resource: "podgroups"},
 		kind:     "PodGroup",
@@ -48,7 +49,7 @@ func podGroupWorkloadKind(features Features) *workloadKind {
 			return factory.Scheduling().V1alpha2().PodGroups().Informer()
 		}
 	}
-	return kind
+	return []*workloadKind{kind}
 }
 
 // isPodGroupReservation returns true for a reservation for a PodGroup where the
@@ -60,4 +61,14 @@ func (ec *Controller) isPodGroupReservation(claim *resourceapi.ResourceClaim, re
 		ref.Resource == "podgroups" &&
 		claim.Spec.ReservedFor == nil &&
 		!resourceclaim.IsAllocatedForAnyPod(claim)
+}
+
+// bindTo determines for what an allocated claim must be reserved when mustReserve
+// returns true. The allocation cannot be changed anymore, so what matters is how
+// the claim was allocated.
+func (ec *Controller) bindTo(ctx context.Context, pod *v1.Pod, podGroup *schedulingapi.PodGroup, podClaim *v1.PodResourceClaim, claim *resourceapi.ResourceClaim) (resourceapi.ResourceClaimConsumerReference, error) {
+	if ec.features.ReservedForWorkloads && resourceclaim.IsAllocatedForAnyPod(claim) {
+		return ec.consumerForPod(ctx, claim, pod)
+	}
+	return resourceclaim.BindTo(pod, podGroup, podClaim)
 }

@@ -17,16 +17,15 @@ limitations under the License.
 package resourceclaim
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/onsi/gomega"
 	"github.com/stretchr/testify/assert"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -41,12 +40,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/metadata"
 	metadatafake "k8s.io/client-go/metadata/fake"
 	k8stesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/component-base/metrics/testutil"
+	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/controller"
 	resourceclaimmetrics "k8s.io/kubernetes/pkg/controller/resourceclaim/metrics"
 	"k8s.io/kubernetes/test/utils/ktesting"
@@ -81,7 +82,6 @@ var (
 	statefulSet = &appsv1.StatefulSet{ObjectMeta: workloadMeta, Spec: appsv1.StatefulSetSpec{Replicas: ptr.To(int32(0))}}
 	replicaSet  = &appsv1.ReplicaSet{ObjectMeta: workloadMeta}
 	daemonSet   = &appsv1.DaemonSet{ObjectMeta: workloadMeta}
-	podGroup    = makePodGroup(workloadName, testNamespace, workloadUID)
 	custom      = &metav1.PartialObjectMetadata{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "example.com/v1", Kind: "Training"},
 		ObjectMeta: workloadMeta,
@@ -220,9 +220,37 @@ type workloadTest struct {
 
 var workloadsEnabled = Features{ReservedForWorkloads: true}
 
+// watchingController returns a controller which also watches workloads if that
+// is one of the features.
+func watchingController(logger klog.Logger, features Features, client *fake.Clientset, factory informers.SharedInformerFactory, mapper meta.RESTMapper, metadataClient metadata.Interface) (*Controller, error) {
+	setupMetrics()
+	ec, err := newWorkloadTestController(logger, features, client, factory)
+	if err != nil {
+		return nil, err
+	}
+	return ec, ec.WatchWorkloads(logger, factory, claimInformer(factory), mapper, metadataClient)
+}
+
+// claimInformer works with all versions of the API.
+func claimInformer(factory informers.SharedInformerFactory) cache.SharedIndexInformer {
+	informer, err := factory.ForResource(claimResource)
+	if err != nil {
+		panic(err)
+	}
+	return informer.Informer()
+}
+
+// trackedClaim returns the shared claim in the API server.
+func trackedClaim(client *fake.Clientset) (*resourceapi.ResourceClaim, error) {
+	obj, err := client.Tracker().Get(claimResource, testNamespace, sharedClaim)
+	if err != nil {
+		return nil, err
+	}
+	return obj.(*resourceapi.ResourceClaim), nil
+}
+
 func newWorkloadTest(t *testing.T, features Features, objects ...runtime.Object) *workloadTest {
 	tCtx := ktesting.Init(t)
-	setupMetrics()
 	resourceclaimmetrics.WorkloadLookups.Reset()
 	resourceclaimmetrics.WaitingWorkloadReservations.Reset()
 	resourceclaimmetrics.WorkloadReleases.Reset()
@@ -252,28 +280,22 @@ func newWorkloadTest(t *testing.T, features Features, objects ...runtime.Object)
 	}
 
 	factory := informers.NewSharedInformerFactory(tt.client, controller.NoResyncPeriodFunc())
-	ec, err := NewController(tCtx.Logger(), features, tt.client,
-		factory.Core().V1().Pods(),
-		factory.Scheduling().V1alpha2().PodGroups(),
-		factory.Resource().V1().ResourceClaims(),
-		factory.Resource().V1().ResourceClaimTemplates(),
-	)
+	ec, err := watchingController(tCtx.Logger(), features, tt.client, factory, mapper, tt.metadata)
 	tCtx.ExpectNoError(err, "create controller")
-	tCtx.ExpectNoError(ec.WatchWorkloads(tCtx.Logger(), factory, factory.Resource().V1().ResourceClaims().Informer(), mapper, tt.metadata), "watch workloads")
 	ec.workloads.setClock(tt.clock)
 	tt.queue = &recordingQueue{TypedRateLimitingInterface: ec.queue, delays: make(map[string]time.Duration)}
 	ec.queue = tt.queue
 	ec.recorder = tt.recorder
 	tt.ec = ec
 
-	informerCtx := tCtx.WithCancel()
+	informerCtx, cancel := context.WithCancel(tCtx)
 	factory.Start(informerCtx.Done())
 	factory.WaitForCacheSync(informerCtx.Done())
 	if !ec.workloadsSynced() {
 		t.Fatal("workload informers should have synced")
 	}
 	// From now on, tests decide what is in the caches.
-	informerCtx.Cancel("stopping informers")
+	cancel()
 	factory.Shutdown()
 	tCtx.Cleanup(ec.queue.ShutDown)
 	tt.TContext = tCtx
@@ -298,14 +320,11 @@ func (tt *workloadTest) create(objs ...runtime.Object) {
 // remove removes a workload from the API server, but not from the caches.
 func (tt *workloadTest) remove(ref resourceapi.ResourceClaimConsumerReference) {
 	tt.Helper()
-	tracker, version := tt.client.Tracker(), "v1"
-	switch ref.APIGroup {
-	case "example.com":
+	tracker := tt.client.Tracker()
+	if ref.APIGroup == "example.com" {
 		tracker = tt.metadata.Tracker()
-	case "scheduling.k8s.io":
-		version = "v1alpha2"
 	}
-	gvr := schema.GroupVersionResource{Group: ref.APIGroup, Version: version, Resource: ref.Resource}
+	gvr := schema.GroupVersionResource{Group: ref.APIGroup, Version: "v1", Resource: ref.Resource}
 	tt.ExpectNoError(tracker.Delete(gvr, testNamespace, ref.Name), "delete")
 }
 
@@ -316,7 +335,7 @@ func (tt *workloadTest) syncCaches() *resourceapi.ResourceClaim {
 	claim := tt.getClaim()
 	oldClaim, err := tt.ec.claimLister.ResourceClaims(testNamespace).Get(sharedClaim)
 	tt.ExpectNoError(err, "get old claim")
-	tt.ExpectNoError(tt.factory.Resource().V1().ResourceClaims().Informer().GetIndexer().Update(claim), "update claim cache")
+	tt.ExpectNoError(claimInformer(tt.factory).GetIndexer().Update(claim), "update claim cache")
 	tt.ec.enqueueResourceClaim(tt.Logger(), oldClaim, claim)
 
 	obj, err := tt.client.Tracker().List(v1.SchemeGroupVersion.WithResource("pods"), v1.SchemeGroupVersion.WithKind("Pod"), testNamespace)
@@ -333,15 +352,14 @@ func (tt *workloadTest) syncCaches() *resourceapi.ResourceClaim {
 // setClaim changes the claim in the API server and the cache.
 func (tt *workloadTest) setClaim(claim *resourceapi.ResourceClaim) {
 	tt.Helper()
-	_, err := tt.client.ResourceV1().ResourceClaims(claim.Namespace).UpdateStatus(tt, claim, metav1.UpdateOptions{})
-	tt.ExpectNoError(err, "update claim")
+	tt.ExpectNoError(tt.client.Tracker().Update(claimResource, claim, claim.Namespace), "update claim")
 	tt.syncCaches()
 }
 
 // getClaim returns the shared claim in the API server.
 func (tt *workloadTest) getClaim() *resourceapi.ResourceClaim {
 	tt.Helper()
-	claim, err := tt.client.ResourceV1().ResourceClaims(testNamespace).Get(tt, sharedClaim, metav1.GetOptions{})
+	claim, err := trackedClaim(tt.client)
 	tt.ExpectNoError(err, "get claim")
 	return claim
 }
@@ -418,34 +436,83 @@ func lookups(tt *workloadTest, result string) int {
 	return int(value)
 }
 
+var (
+	forbidden   = apierrors.NewForbidden(schema.GroupResource{Group: "example.com", Resource: "trainings"}, workloadName, errors.New("not allowed"))
+	notServed   = apierrors.NewGenericServerResponse(http.StatusNotFound, "get", schema.GroupResource{Group: "example.com", Resource: "trainings"}, workloadName, "404 page not found", 0, true)
+	unavailable = apierrors.NewServiceUnavailable("come back later")
+)
+
+// keepTest describes one claim, and which of its reservations are kept.
+type keepTest struct {
+	// features has ReservedForWorkloads set by default.
+	features *Features
+	claim    *resourceapi.ResourceClaim
+	// objects are in the caches and the API server.
+	objects []runtime.Object
+	// removed and created changes the API server after that.
+	removed []resourceapi.ResourceClaimConsumerReference
+	created []runtime.Object
+	// getError and listError are returned when getting a workload resp. listing pods.
+	getError, listError error
+
+	// expect is what remains reserved.
+	expect []resourceapi.ResourceClaimConsumerReference
+	// expectDeallocated is true if one step is enough.
+	expectDeallocated bool
+	expectRequests    []string
+	expectDelay       time.Duration
+	expectEvents      []string
+	expectError       string
+}
+
+func (test keepTest) run(t *testing.T) {
+	features := workloadsEnabled
+	if test.features != nil {
+		features = *test.features
+	}
+	tt := newWorkloadTest(t, features, append(test.objects, test.claim)...)
+	for _, ref := range test.removed {
+		tt.remove(ref)
+	}
+	tt.create(test.created...)
+	fail := func(err error) k8stesting.ReactionFunc {
+		return func(action k8stesting.Action) (bool, runtime.Object, error) {
+			if err == nil || action.GetResource().Resource == "resourceclaims" {
+				return false, nil, nil
+			}
+			return true, nil, err
+		}
+	}
+	tt.client.PrependReactor("get", "*", fail(test.getError))
+	tt.metadata.PrependReactor("get", "*", fail(test.getError))
+	tt.client.PrependReactor("list", "pods", fail(test.listError))
+
+	delay, err := tt.sync()
+	requests := tt.requests()
+
+	if test.expectError == "" {
+		assert.NoError(t, err)
+	} else {
+		assert.ErrorContains(t, err, test.expectError)
+	}
+	claim := tt.getClaim()
+	if test.expect == nil {
+		test.expect = []resourceapi.ResourceClaimConsumerReference{}
+	}
+	assert.Equal(t, test.expect, claim.Status.ReservedFor, "status.reservedFor")
+	assert.Equal(t, test.expectDeallocated, claim.Status.Allocation == nil, "deallocated")
+	assert.Equal(t, test.expectDeallocated, !slices.Contains(claim.Finalizers, resourceapi.Finalizer), "finalizer removed")
+	slices.Sort(requests)
+	slices.Sort(test.expectRequests)
+	assert.Equal(t, test.expectRequests, requests, "requests")
+	assert.Equal(t, test.expectDelay, delay, "delay")
+	assert.Equal(t, test.expectEvents, tt.events(), "events")
+}
+
 func TestKeepWorkloadReference(t *testing.T) {
 	type refs = []resourceapi.ResourceClaimConsumerReference
 
-	forbidden := apierrors.NewForbidden(schema.GroupResource{Group: "example.com", Resource: "trainings"}, workloadName, errors.New("not allowed"))
-	notServed := apierrors.NewGenericServerResponse(http.StatusNotFound, "get", schema.GroupResource{Group: "example.com", Resource: "trainings"}, workloadName, "404 page not found", 0, true)
-	unavailable := apierrors.NewServiceUnavailable("come back later")
-
-	tests := map[string]struct {
-		// features has ReservedForWorkloads set by default.
-		features *Features
-		claim    *resourceapi.ResourceClaim
-		// objects are in the caches and the API server.
-		objects []runtime.Object
-		// removed and created changes the API server after that.
-		removed refs
-		created []runtime.Object
-		// getError and listError are returned when getting a workload resp. listing pods.
-		getError, listError error
-
-		// expect is what remains reserved.
-		expect refs
-		// expectDeallocated is true if one step is enough.
-		expectDeallocated bool
-		expectRequests    []string
-		expectDelay       time.Duration
-		expectEvents      []string
-		expectError       string
-	}{
+	for name, test := range map[string]keepTest{
 		"job-active": {
 			claim:   workloadClaim(jobRef),
 			objects: []runtime.Object{job},
@@ -578,52 +645,6 @@ func TestKeepWorkloadReference(t *testing.T) {
 		"daemonset-active":          {claim: workloadClaim(daemonSetRef), objects: []runtime.Object{daemonSet}, expect: refs{daemonSetRef}},
 		"daemonset-gone":            {claim: workloadClaim(daemonSetRef), expectRequests: []string{"get daemonsets", "list pods"}},
 		"other-kind-with-same-name": {claim: workloadClaim(jobRef), objects: []runtime.Object{deployment, cronJob}, expectRequests: []string{"get jobs", "list pods"}},
-
-		"podgroup-without-informer": {
-			claim:          workloadClaim(podGroupRef),
-			objects:        []runtime.Object{podGroup},
-			expect:         refs{podGroupRef},
-			expectRequests: []string{"get podgroups"},
-			expectDelay:    defaultPollInterval,
-		},
-		"podgroup-with-informer": {
-			features: &Features{ReservedForWorkloads: true, WorkloadResourceClaims: true},
-			claim:    workloadClaim(podGroupRef),
-			objects:  []runtime.Object{podGroup},
-			expect:   refs{podGroupRef},
-		},
-		"podgroup-gone": {
-			features:       &Features{ReservedForWorkloads: true, WorkloadResourceClaims: true},
-			claim:          workloadClaim(podGroupRef),
-			expectRequests: []string{"get podgroups", "list pods"},
-		},
-		"podgroup-gone-with-pods": {
-			features:    &Features{ReservedForWorkloads: true, WorkloadResourceClaims: true},
-			claim:       workloadClaim(podGroupRef),
-			objects:     []runtime.Object{runningPod},
-			expect:      refs{podGroupRef},
-			expectDelay: defaultNoticePeriod,
-		},
-		"podgroup-gone-not-reserved-for-workload": {
-			// Reserved because the claim is one of those of the PodGroup.
-			features: &Features{ReservedForWorkloads: true, WorkloadResourceClaims: true},
-			claim: func() *resourceapi.ResourceClaim {
-				claim := reservedBy(perPodClaim(podGroupRef), podGroupRef)
-				claim.Spec.ReservedFor = nil
-				return claim
-			}(),
-			objects:           []runtime.Object{runningPod},
-			expectDeallocated: true,
-			expectRequests:    []string{"get podgroups"},
-		},
-		"podgroup-not-served": {
-			claim:          workloadClaim(podGroupRef),
-			getError:       notServed,
-			expect:         refs{podGroupRef},
-			expectRequests: []string{"get podgroups"},
-			expectDelay:    defaultRetryInterval,
-			expectEvents:   []string{"Warning UnknownWorkload"},
-		},
 
 		"custom-active": {
 			claim:          workloadClaim(customRef),
@@ -765,7 +786,7 @@ func TestKeepWorkloadReference(t *testing.T) {
 			expect:   refs{jobRef},
 		},
 		"disabled-unknown": {
-			features: &Features{WorkloadResourceClaims: true},
+			features: &Features{},
 			claim:    workloadClaim(unknownRef),
 			expect:   refs{unknownRef},
 		},
@@ -791,71 +812,66 @@ func TestKeepWorkloadReference(t *testing.T) {
 			objects:           []runtime.Object{succeededPod},
 			expectDeallocated: true,
 		},
+	} {
+		t.Run(name, test.run)
 	}
+}
 
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			features := workloadsEnabled
-			if test.features != nil {
-				features = *test.features
-			}
-			tt := newWorkloadTest(t, features, append(test.objects, test.claim)...)
-			for _, ref := range test.removed {
-				tt.remove(ref)
-			}
-			tt.create(test.created...)
-			fail := func(err error) k8stesting.ReactionFunc {
-				return func(action k8stesting.Action) (bool, runtime.Object, error) {
-					if err == nil || action.GetResource().Resource == "resourceclaims" {
-						return false, nil, nil
-					}
-					return true, nil, err
-				}
-			}
-			tt.client.PrependReactor("get", "*", fail(test.getError))
-			tt.metadata.PrependReactor("get", "*", fail(test.getError))
-			tt.client.PrependReactor("list", "pods", fail(test.listError))
+// deallocateTest describes a claim which is not reserved, and what gets done to it.
+type deallocateTest struct {
+	features Features
+	// claim is what gets seen first.
+	claim   *resourceapi.ResourceClaim
+	objects []runtime.Object
+	// created is only known to the API server when looking again.
+	created []runtime.Object
 
-			delay, err := tt.sync()
-			requests := tt.requests()
+	expectNothing     bool // No pause, no second look.
+	expectDeallocated bool
+	expect            []resourceapi.ResourceClaimConsumerReference
+	expectEvents      []string
+}
 
-			if test.expectError == "" {
-				assert.NoError(t, err)
-			} else {
-				assert.ErrorContains(t, err, test.expectError)
-			}
-			claim := tt.getClaim()
-			if test.expect == nil {
-				test.expect = refs{}
-			}
-			assert.Equal(t, test.expect, claim.Status.ReservedFor, "status.reservedFor")
-			assert.Equal(t, test.expectDeallocated, claim.Status.Allocation == nil, "deallocated")
-			assert.Equal(t, test.expectDeallocated, !slices.Contains(claim.Finalizers, resourceapi.Finalizer), "finalizer removed")
-			slices.Sort(requests)
-			slices.Sort(test.expectRequests)
-			assert.Equal(t, test.expectRequests, requests, "requests")
-			assert.Equal(t, test.expectDelay, delay, "delay")
-			assert.Equal(t, test.expectEvents, tt.events(), "events")
-		})
+func (test deallocateTest) run(t *testing.T) {
+	tt := newWorkloadTest(t, test.features, append(test.objects, test.claim)...)
+	pause := tt.ec.workloads.releasePause
+
+	delay := tt.mustSync()
+	assert.Equal(t, test.claim, tt.getClaim(), "claim after first look")
+	if test.expectNothing {
+		assert.Equal(t, time.Duration(0), delay, "delay")
+		assert.Empty(t, tt.events(), "events")
+		return
 	}
+	assert.Equal(t, pause, delay, "delay after first look")
+
+	tt.clock.Step(pause - time.Second)
+	assert.Equal(t, time.Second, tt.mustSync(), "delay one second before the second look")
+	assert.Equal(t, test.claim, tt.getClaim(), "claim before second look")
+
+	tt.clock.Step(time.Second)
+	tt.create(test.created...)
+	tt.requests()
+	delay = tt.mustSync()
+	claim := tt.getClaim()
+	assert.Equal(t, test.expect, claim.Status.ReservedFor, "status.reservedFor")
+	assert.Equal(t, test.expectDeallocated, claim.Status.Allocation == nil, "deallocated")
+	assert.Equal(t, test.expectDeallocated, !slices.Contains(claim.Finalizers, resourceapi.Finalizer), "finalizer removed")
+	assert.Equal(t, test.expectEvents, tt.events(), "events")
+	done := test.expectDeallocated || len(test.expect) > 0
+	assert.Equal(t, !done, delay > 0, "checked again after %s", delay)
+	if !test.expectDeallocated {
+		return
+	}
+	assert.Contains(t, tt.requests(), "list pods")
+	tt.syncCaches()
+	assert.Empty(t, tt.ec.workloads.claims, "state of deallocated claim")
 }
 
 func TestDeallocateUnreserved(t *testing.T) {
 	type refs = []resourceapi.ResourceClaimConsumerReference
 
-	tests := map[string]struct {
-		features Features
-		// claim is what gets seen first.
-		claim   *resourceapi.ResourceClaim
-		objects []runtime.Object
-		// created is only known to the API server when looking again.
-		created []runtime.Object
-
-		expectNothing     bool // No pause, no second look.
-		expectDeallocated bool
-		expect            refs
-		expectEvents      []string
-	}{
+	for name, test := range map[string]deallocateTest{
 		"unused": {
 			features:          workloadsEnabled,
 			claim:             anyPodClaim(jobRef),
@@ -938,55 +954,8 @@ func TestDeallocateUnreserved(t *testing.T) {
 			created:      []runtime.Object{boundPod},
 			expectEvents: []string{"Normal ReservationReleased"},
 		},
-		"extended-resource-claim": {
-			features: workloadsEnabled,
-			claim:    anyPodClaim(jobRef),
-			created: []runtime.Object{func() *v1.Pod {
-				pod := boundPod.DeepCopy()
-				pod.Spec.ResourceClaims = nil
-				pod.Status.ExtendedResourceClaimStatus = &v1.PodExtendedResourceClaimStatus{ResourceClaimName: sharedClaim}
-				return pod
-			}()},
-			expect:       refs{podReference(boundPod)},
-			expectEvents: []string{"Normal ReservationReleased", "Normal ReservationRestored"},
-		},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			tt := newWorkloadTest(t, test.features, append(test.objects, test.claim)...)
-			pause := tt.ec.workloads.releasePause
-
-			delay := tt.mustSync()
-			assert.Equal(t, test.claim, tt.getClaim(), "claim after first look")
-			if test.expectNothing {
-				assert.Equal(t, time.Duration(0), delay, "delay")
-				assert.Empty(t, tt.events(), "events")
-				return
-			}
-			assert.Equal(t, pause, delay, "delay after first look")
-
-			tt.clock.Step(pause - time.Second)
-			assert.Equal(t, time.Second, tt.mustSync(), "delay one second before the second look")
-			assert.Equal(t, test.claim, tt.getClaim(), "claim before second look")
-
-			tt.clock.Step(time.Second)
-			tt.create(test.created...)
-			tt.requests()
-			delay = tt.mustSync()
-			claim := tt.getClaim()
-			assert.Equal(t, test.expect, claim.Status.ReservedFor, "status.reservedFor")
-			assert.Equal(t, test.expectDeallocated, claim.Status.Allocation == nil, "deallocated")
-			assert.Equal(t, test.expectDeallocated, !slices.Contains(claim.Finalizers, resourceapi.Finalizer), "finalizer removed")
-			assert.Equal(t, test.expectEvents, tt.events(), "events")
-			done := test.expectDeallocated || len(test.expect) > 0
-			assert.Equal(t, !done, delay > 0, "checked again after %s", delay)
-			if !test.expectDeallocated {
-				return
-			}
-			assert.Contains(t, tt.requests(), "list pods")
-			tt.syncCaches()
-			assert.Empty(t, tt.ec.workloads.claims, "state of deallocated claim")
-		})
+	} {
+		t.Run(name, test.run)
 	}
 }
 
@@ -1497,174 +1466,5 @@ func TestWithoutWatching(t *testing.T) {
 			assert.Equal(t, test.keep, len(tt.getClaim().Status.ReservedFor) > 0, "reserved")
 			assert.Equal(t, test.keep, delay > 0, "checked again after %s", delay)
 		})
-	}
-}
-
-// TestWorkloadEvents checks which changes of a workload cause a claim to be
-// checked.
-func TestWorkloadEvents(t *testing.T) { testWorkloadEvents(ktesting.Init(t)) }
-func testWorkloadEvents(tCtx ktesting.TContext) {
-	jobs := batchv1.SchemeGroupVersion.WithResource("jobs")
-	update := func(job *batchv1.Job) func(tracker k8stesting.ObjectTracker) error {
-		return func(tracker k8stesting.ObjectTracker) error {
-			return tracker.Update(jobs, job, job.Namespace)
-		}
-	}
-	remove := func(tracker k8stesting.ObjectTracker) error {
-		return tracker.Delete(jobs, testNamespace, workloadName)
-	}
-	progress := job.DeepCopy()
-	progress.Status.Active = 9000
-
-	for name, test := range map[string]struct {
-		features     Features
-		claim        *resourceapi.ResourceClaim
-		change       func(tracker k8stesting.ObjectTracker) error
-		expectQueued bool
-	}{
-		"progress":         {features: workloadsEnabled, claim: workloadClaim(jobRef), change: update(progress)},
-		"suspended":        {features: workloadsEnabled, claim: workloadClaim(jobRef), change: update(suspendedJob)},
-		"complete":         {features: workloadsEnabled, claim: workloadClaim(jobRef), change: update(completeJob), expectQueued: true},
-		"deletion-started": {features: workloadsEnabled, claim: workloadClaim(jobRef), change: update(deleted(job)), expectQueued: true},
-		"replaced":         {features: workloadsEnabled, claim: workloadClaim(jobRef), change: update(otherJob), expectQueued: true},
-		"removed":          {features: workloadsEnabled, claim: workloadClaim(jobRef), change: remove, expectQueued: true},
-		"mixed":            {features: workloadsEnabled, claim: reservedBy(workloadClaim(customRef), jobRef), change: remove, expectQueued: true},
-		"other-kind":       {features: workloadsEnabled, claim: workloadClaim(cronJobRef), change: remove},
-		"not-reserved":     {features: workloadsEnabled, claim: anyPodClaim(jobRef), change: remove},
-		"disabled":         {claim: workloadClaim(jobRef), change: remove},
-	} {
-		tCtx.SyncTest(name, func(tCtx ktesting.TContext) {
-			client := createTestClient(job, test.claim)
-			factory := informers.NewSharedInformerFactory(client, controller.NoResyncPeriodFunc())
-			setupMetrics()
-			ec, err := NewController(tCtx.Logger(), test.features, client,
-				factory.Core().V1().Pods(),
-				factory.Scheduling().V1alpha2().PodGroups(),
-				factory.Resource().V1().ResourceClaims(),
-				factory.Resource().V1().ResourceClaimTemplates(),
-			)
-			tCtx.ExpectNoError(err, "create controller")
-			tCtx.ExpectNoError(ec.WatchWorkloads(tCtx.Logger(), factory, factory.Resource().V1().ResourceClaims().Informer(), nil, nil), "watch workloads")
-			tCtx.Cleanup(ec.queue.ShutDown)
-			factory.Start(tCtx.Done())
-			tCtx.Cleanup(func() {
-				tCtx.Cancel("stopping informers")
-				factory.Shutdown()
-			})
-			drain := func() []string {
-				tCtx.Wait()
-				var keys []string
-				for ec.queue.Len() > 0 {
-					key, _ := ec.queue.Get()
-					keys = append(keys, key)
-					ec.queue.Done(key)
-				}
-				return keys
-			}
-			drain()
-
-			for _, action := range client.Actions() {
-				if action.GetVerb() == "watch" && action.GetResource() == jobs && !test.features.ReservedForWorkloads {
-					tCtx.Error("workloads should not be watched when disabled")
-				}
-			}
-			tCtx.ExpectNoError(test.change(client.Tracker()), "change job")
-			var expect []string
-			if test.expectQueued {
-				expect = []string{claimKey(test.claim)}
-			}
-			tCtx.Assert(drain()).To(gomega.Equal(expect), "queued")
-			if ec.deletedObjects.Has(job.UID) {
-				tCtx.Error("deleted workload must not use space in the cache of deleted pods")
-			}
-		})
-	}
-}
-
-// TestWorkloadLifeCycle runs the controller normally, with a job whose pods share
-// a claim. The clock is fake.
-func TestWorkloadLifeCycle(t *testing.T) { testWorkloadLifeCycle(ktesting.Init(t)) }
-func testWorkloadLifeCycle(tCtx ktesting.TContext) {
-	const numPods = 100
-
-	jobs := batchv1.SchemeGroupVersion.WithResource("jobs")
-	pods := v1.SchemeGroupVersion.WithResource("pods")
-	for name, finish := range map[string]func(tracker k8stesting.ObjectTracker) error{
-		"complete": func(tracker k8stesting.ObjectTracker) error {
-			return tracker.Update(jobs, completeJob, testNamespace)
-		},
-		"deleted": func(tracker k8stesting.ObjectTracker) error {
-			return tracker.Delete(jobs, testNamespace, workloadName)
-		},
-	} {
-		for _, jobFirst := range []bool{true, false} {
-			tCtx.SyncTest(fmt.Sprintf("%s/job-first=%v", name, jobFirst), func(tCtx ktesting.TContext) {
-				client := createTestClient(job, workloadClaim(jobRef))
-				for i := range numPods {
-					pod := controlledBy(userPod(fmt.Sprintf("pod-%d", i), nodeName, v1.PodRunning), "batch/v1", "Job", job)
-					tCtx.ExpectNoError(client.Tracker().Add(pod), "add pod")
-				}
-				factory := informers.NewSharedInformerFactory(client, controller.NoResyncPeriodFunc())
-				setupMetrics()
-				ec, err := NewController(tCtx.Logger(), workloadsEnabled, client,
-					factory.Core().V1().Pods(),
-					factory.Scheduling().V1alpha2().PodGroups(),
-					factory.Resource().V1().ResourceClaims(),
-					factory.Resource().V1().ResourceClaimTemplates(),
-				)
-				tCtx.ExpectNoError(err, "create controller")
-				tCtx.ExpectNoError(ec.WatchWorkloads(tCtx.Logger(), factory, factory.Resource().V1().ResourceClaims().Informer(), nil, nil), "watch workloads")
-
-				getClaim := func() *resourceapi.ResourceClaim {
-					tCtx.Wait()
-					claim, err := client.ResourceV1().ResourceClaims(testNamespace).Get(tCtx, sharedClaim, metav1.GetOptions{})
-					tCtx.ExpectNoError(err, "get claim")
-					return claim
-				}
-				factory.Start(tCtx.Done())
-				var wg sync.WaitGroup
-				wg.Go(func() { ec.Run(tCtx, 5) })
-				tCtx.Cleanup(func() {
-					tCtx.Cancel("stopping controller")
-					wg.Wait()
-					factory.Shutdown()
-				})
-				expectReserved := func(what string) {
-					claim := getClaim()
-					tCtx.Assert(claim.Status).To(gomega.Equal(workloadClaim(jobRef).Status), what)
-				}
-				time.Sleep(time.Hour)
-				expectReserved("while job runs")
-
-				if jobFirst {
-					tCtx.ExpectNoError(finish(client.Tracker()), "finish job")
-				}
-				for i := range numPods {
-					time.Sleep(time.Minute)
-					expectReserved(fmt.Sprintf("with %d pods", numPods-i))
-					tCtx.ExpectNoError(client.Tracker().Delete(pods, testNamespace, fmt.Sprintf("pod-%d", i)), "delete pod")
-				}
-				if !jobFirst {
-					time.Sleep(time.Hour)
-					expectReserved("while job is not finished")
-					tCtx.ExpectNoError(finish(client.Tracker()), "finish job")
-				}
-
-				time.Sleep(time.Second)
-				claim := getClaim()
-				tCtx.Assert(claim.Status.ReservedFor).To(gomega.BeEmpty(), "reserved for")
-				tCtx.Assert(claim.Status.Allocation).NotTo(gomega.BeNil(), "allocation")
-				time.Sleep(9 * time.Second)
-				tCtx.Assert(getClaim().Status.Allocation).To(gomega.BeNil(), "allocation ten seconds after the job and its last pod are done")
-
-				updates := 0
-				for _, action := range client.Actions() {
-					if action.GetVerb() == "update" {
-						updates++
-					}
-				}
-				tCtx.Assert(updates).To(gomega.Equal(3), "writes to the claim (remove reservation, deallocate, remove finalizer)")
-			})
-		}
 	}
 }

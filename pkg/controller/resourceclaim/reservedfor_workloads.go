@@ -29,7 +29,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/informers"
 	clientset "k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
@@ -65,7 +64,7 @@ type workloadKind struct {
 // them already for other controllers, so using the shared informers for complete
 // objects is cheaper than watching only their metadata.
 func builtinWorkloadKinds(features Features) []*workloadKind {
-	return []*workloadKind{
+	kinds := []*workloadKind{
 		{
 			resource: batchv1.Resource("jobs"),
 			kind:     "Job",
@@ -126,8 +125,8 @@ func builtinWorkloadKinds(features Features) []*workloadKind {
 				return client.AppsV1().DaemonSets(namespace).Get(ctx, name, metav1.GetOptions{})
 			},
 		},
-		podGroupWorkloadKind(features),
 	}
+	return append(kinds, podGroupWorkloadKinds(features)...)
 }
 
 // workloadState says whether a workload might start more pods.
@@ -211,7 +210,7 @@ func (ec *Controller) WatchWorkloads(logger klog.Logger, factory informers.Share
 		enqueue := func(obj interface{}) {
 			ec.enqueueClaimsOfWorkload(logger, claimIndexer, kind.resource, obj)
 		}
-		if _, err := informer.AddEventHandlerWithOptions(cache.ResourceEventHandlerFuncs{
+		if err := addEventHandler(logger, informer, cache.ResourceEventHandlerFuncs{
 			// A new workload isn't interesting: it's not a reason for
 			// releasing a claim.
 			UpdateFunc: func(oldObj, newObj interface{}) {
@@ -225,7 +224,7 @@ func (ec *Controller) WatchWorkloads(logger klog.Logger, factory informers.Share
 				}
 			},
 			DeleteFunc: enqueue,
-		}, cache.HandlerOptions{Logger: &logger}); err != nil {
+		}); err != nil {
 			return fmt.Errorf("add event handler for %s: %w", kind.resource, err)
 		}
 	}
@@ -251,12 +250,12 @@ func (ec *Controller) enqueueClaimsOfWorkload(logger klog.Logger, claimIndexer c
 	}
 	workload, err := meta.Accessor(obj)
 	if err != nil {
-		runtime.HandleErrorWithLogger(logger, err, "Unexpected object in event about workload", "type", fmt.Sprintf("%T", obj))
+		logger.Error(err, "Unexpected object in event about workload", "type", fmt.Sprintf("%T", obj))
 		return
 	}
 	claims, err := claimIndexer.ByIndex(claimWorkloadIndex, workloadIndexKey(resource, workload.GetNamespace(), workload.GetName()))
 	if err != nil {
-		runtime.HandleErrorWithLogger(logger, err, "Unable to list claims for workload", "resource", resource, "workload", klog.KObj(workload))
+		logger.Error(err, "Unable to list claims for workload", "resource", resource, "workload", klog.KObj(workload))
 		return
 	}
 	for _, obj := range claims {

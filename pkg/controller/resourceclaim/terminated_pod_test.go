@@ -21,9 +21,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/informers"
-	"k8s.io/kubernetes/pkg/controller"
 	"k8s.io/kubernetes/test/utils/ktesting"
 )
 
@@ -44,21 +41,7 @@ func TestTerminatedPodReservation(t *testing.T) {
 			pod.Status.Phase = phase
 
 			client := createTestClient(pod, otherTestPod, claim)
-			informerFactory := informers.NewSharedInformerFactory(client, controller.NoResyncPeriodFunc())
-			setupMetrics()
-			ec, err := NewController(tCtx.Logger(), Features{}, client,
-				informerFactory.Core().V1().Pods(),
-				informerFactory.Scheduling().V1alpha2().PodGroups(),
-				informerFactory.Resource().V1().ResourceClaims(),
-				informerFactory.Resource().V1().ResourceClaimTemplates(),
-			)
-			tCtx.ExpectNoError(err, "create controller")
-			informerFactory.Start(tCtx.Done())
-			defer func() {
-				tCtx.Cancel("stopping informers")
-				informerFactory.Shutdown()
-			}()
-			informerFactory.WaitForCacheSync(tCtx.Done())
+			ec := startFixesTest(tCtx, client)
 
 			expectWork := phase == v1.PodRunning
 			if needsWork, reason := ec.podNeedsWork(pod); needsWork != expectWork {
@@ -66,8 +49,9 @@ func TestTerminatedPodReservation(t *testing.T) {
 			}
 
 			tCtx.ExpectNoError(ec.syncHandler(tCtx, podKey(pod)), "sync pod")
-			claim, err = client.ResourceV1().ResourceClaims(testNamespace).Get(tCtx, claim.Name, metav1.GetOptions{})
+			obj, err := client.Tracker().Get(claimResource, testNamespace, claim.Name)
 			tCtx.ExpectNoError(err, "get claim")
+			claim = obj.(*resourceapi.ResourceClaim)
 			reserved := false
 			for _, ref := range claim.Status.ReservedFor {
 				if ref == (resourceapi.ResourceClaimConsumerReference{Resource: "pods", Name: pod.Name, UID: pod.UID}) {
@@ -93,21 +77,7 @@ func TestTerminatedPodClaimCreation(t *testing.T) {
 			pod.Status.Phase = phase
 
 			client := createTestClient(pod, template)
-			informerFactory := informers.NewSharedInformerFactory(client, controller.NoResyncPeriodFunc())
-			setupMetrics()
-			ec, err := NewController(tCtx.Logger(), Features{}, client,
-				informerFactory.Core().V1().Pods(),
-				informerFactory.Scheduling().V1alpha2().PodGroups(),
-				informerFactory.Resource().V1().ResourceClaims(),
-				informerFactory.Resource().V1().ResourceClaimTemplates(),
-			)
-			tCtx.ExpectNoError(err, "create controller")
-			informerFactory.Start(tCtx.Done())
-			defer func() {
-				tCtx.Cancel("stopping informers")
-				informerFactory.Shutdown()
-			}()
-			informerFactory.WaitForCacheSync(tCtx.Done())
+			ec := startFixesTest(tCtx, client)
 
 			expectWork := phase == v1.PodPending
 			if needsWork, reason := ec.podNeedsWork(pod); needsWork != expectWork {
@@ -115,8 +85,9 @@ func TestTerminatedPodClaimCreation(t *testing.T) {
 			}
 
 			tCtx.ExpectNoError(ec.syncHandler(tCtx, podKey(pod)), "sync pod")
-			claims, err := client.ResourceV1().ResourceClaims(testNamespace).List(tCtx, metav1.ListOptions{})
+			obj, err := client.Tracker().List(claimResource, resourceapi.SchemeGroupVersion.WithKind("ResourceClaim"), testNamespace)
 			tCtx.ExpectNoError(err, "list claims")
+			claims := obj.(*resourceapi.ResourceClaimList)
 			if created := len(claims.Items) > 0; created != expectWork {
 				t.Errorf("expected claim to be created: %v, got: %v", expectWork, claims.Items)
 			}

@@ -21,11 +21,14 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/sets"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	apipod "k8s.io/kubernetes/pkg/api/v1/pod"
+	"k8s.io/kubernetes/pkg/features"
 )
 
 // podByClaimIndex is the lookup name for pods by the claims that they reference.
@@ -34,11 +37,29 @@ import (
 // unique.
 const podByClaimIndex = "deviceTaintEvictionPodByResourceClaim"
 
+// reservedFor is the part of the controller's state which is about claims that
+// are reserved for a workload instead of for individual pods (KEP-5194).
+type reservedFor struct {
+	// enabled matches the DRAReservedForWorkloads feature gate state.
+	enabled bool
+
+	// evicting contains the claims whose unlisted pods were found to need
+	// eviction. Only for those there might be something to cancel.
+	evicting sets.Set[types.NamespacedName]
+}
+
+func newReservedFor() reservedFor {
+	return reservedFor{
+		enabled:  utilfeature.DefaultFeatureGate.Enabled(features.DRAReservedForWorkloads),
+		evicting: sets.New[types.NamespacedName](),
+	}
+}
+
 // addReservedForIndexer adds the index which is needed to find the pods of a
-// claim which is reserved for a workload (KEP-5194). The pods are not listed in
-// such a claim.
+// claim which is reserved for a workload. The pods are not listed in such a
+// claim.
 func (tc *Controller) addReservedForIndexer() error {
-	if !tc.reservedForWorkloadsEnabled {
+	if !tc.reservedFor.enabled {
 		return nil
 	}
 	if err := tc.podInformer.Informer().AddIndexers(cache.Indexers{podByClaimIndex: podByClaimIndexFunc}); err != nil {
@@ -74,7 +95,7 @@ func podByClaimIndexFunc(obj any) ([]string, error) {
 // hasUnlistedPods returns true if the claim may be used by pods which are not
 // listed in it.
 func (tc *Controller) hasUnlistedPods(claim *resourceapi.ResourceClaim) bool {
-	return tc.reservedForWorkloadsEnabled && resourceclaim.IsReservedForAnyPod(claim)
+	return tc.reservedFor.enabled && resourceclaim.IsReservedForAnyPod(claim)
 }
 
 // mayUseWithoutReservation checks whether the pod uses the claim although it is
@@ -92,23 +113,31 @@ func (tc *Controller) mayUseWithoutReservation(pod *v1.Pod, claim *resourceapi.R
 // is reserved for a workload, so the pod itself must be checked again to cancel
 // the eviction.
 func (tc *Controller) finishedBeforeEviction(oldPod, newPod *v1.Pod) bool {
-	if !tc.reservedForWorkloadsEnabled ||
+	if !tc.reservedFor.enabled ||
 		apipod.IsPodTerminal(oldPod) ||
 		!apipod.IsPodTerminal(newPod) {
 		return false
 	}
-	_, pending := tc.deletePodAt[newObject(newPod)]
-	return pending
+	return tc.mayBeEvicting(newPod)
 }
 
 // handleUnlistedPods checks all pods which use the claim without being listed in
 // it. There may be many more of them than the list could hold.
 func (tc *Controller) handleUnlistedPods(claim *resourceapi.ResourceClaim) {
+	name := newNamespacedName(claim)
+	if _, allocated := tc.allocatedClaims[name]; !allocated {
+		// Nothing will be left to cancel after this call.
+		defer tc.reservedFor.evicting.Delete(name)
+	}
 	if !tc.hasUnlistedPods(claim) {
 		return
 	}
-	name := newNamespacedName(claim)
-	if tc.allocatedClaims[name].eviction == nil && len(tc.deletePodAt) == 0 {
+	switch mustEvict := tc.mustEvictPodsOf(name); {
+	case mustEvict:
+		tc.reservedFor.evicting.Insert(name)
+	case tc.reservedFor.evicting.Has(name):
+		tc.reservedFor.evicting.Delete(name)
+	default:
 		// There is no reason to evict and nothing that could be canceled.
 		// This is by far the most common case and worth avoiding the work
 		// below for each update of the claim.
@@ -132,7 +161,7 @@ func (tc *Controller) handleUnlistedPods(claim *resourceapi.ResourceClaim) {
 			// compared to the number of pods that get evicted here.
 			continue
 		}
-		if resourceclaim.IsReservedForPod(pod, claim, tc.workloadResourceClaimsEnabled) {
+		if tc.isListed(pod, claim) {
 			// Listed after all, gets handled because of that.
 			continue
 		}

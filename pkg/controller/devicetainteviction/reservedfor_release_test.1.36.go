@@ -1,0 +1,119 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package devicetainteviction
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/client-go/kubernetes/fake"
+	featuregatetesting "k8s.io/component-base/featuregate/testing"
+	"k8s.io/kubernetes/pkg/features"
+	"k8s.io/kubernetes/test/utils/ktesting"
+)
+
+// runReservedForTest calls the function with a controller whose handle* methods
+// can be called.
+func runReservedForTest(t *testing.T, cb func(tContext *testContext)) {
+	t.Helper()
+	runEvictionTest(t, cb)
+}
+
+// TestReservedForWorkloadsBothIndices checks that the index does not get into the
+// way of the one for PodGroups.
+func TestReservedForWorkloadsBothIndices(t *testing.T) {
+	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.DRAReservedForWorkloads, true)
+	indexers := setup(ktesting.Init(t), true).podInformer.Informer().GetIndexer().GetIndexers()
+	assertEqual(t, true, indexers[podByClaimIndex] != nil, "index exists")
+	assertEqual(t, true, indexers[podGroupIndex] != nil, "other index exists")
+}
+
+// TestReservedForWorkloadsRule checks that the status of a rule includes pods which
+// are not listed. Only this release has such a status.
+func TestReservedForWorkloadsRule(t *testing.T) {
+	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.DRAReservedForWorkloads, true)
+	eviction := *newEvictionTime(taintTime, ruleEvict)
+	runReservedForTest(t, func(tContext *testContext) {
+		testHandlers(tContext, testCase{
+			initialState: state{
+				pods:            l(workloadPod1, workloadPod2),
+				slices:          l(simpleSlice),
+				allocatedClaims: l(ac(workloadClaim)),
+			},
+			events: []any{add(ruleEvict)},
+			finalState: state{
+				slices:          l(simpleSlice),
+				allocatedClaims: l(ac(workloadClaim, &eviction)),
+				deletePodAt:     evictMap{newObject(workloadPod1): eviction, newObject(workloadPod2): eviction},
+				queued: MockState[workItem]{
+					Ready: newWorkItems(ruleEvict, workloadPod1, workloadPod2),
+					Later: newDelayedWorkItems(ruleEvict, ruleStatusPeriod),
+				},
+			},
+			process: []step{{
+				rules:           l(inProgress(ruleEvict, true, "PodsPendingEviction", "2 pods need to be evicted in 1 namespace.", taintTime)),
+				ruleStats:       map[types.UID]taintRuleStats{ruleEvict.UID: {numEvictedPods: 2}},
+				queuedProcessed: MockState[workItem]{Later: newDelayedWorkItems(ruleEvict, ruleStatusPeriod)},
+				queuedShifted:   MockState[workItem]{Later: newDelayedWorkItems(ruleEvict, ruleStatusPeriod)},
+			}},
+			wantEvents: l(makePodEvent("Marking for deletion", workloadPod1), makePodEvent("Marking for deletion", workloadPod2)),
+		})
+	})
+}
+
+// TestReservedForWorkloadsRun runs the controller with real informers.
+func TestReservedForWorkloadsRun(t *testing.T) {
+	for _, enabled := range []bool{true, false} {
+		t.Run(fmt.Sprintf("enabled=%v", enabled), func(t *testing.T) {
+			featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.DRAReservedForWorkloads, enabled)
+			ktesting.Init(t).SyncTest("", func(tCtx ktesting.TContext) {
+				client := fake.NewClientset(slice, workloadClaim, workloadPod1, workloadPod2)
+				tCtx = tCtx.WithClients(nil, nil, client, nil, nil)
+				controller := newTestController(tCtx)
+
+				var wg sync.WaitGroup
+				defer func() {
+					tCtx.Cancel("time to stop")
+					wg.Wait()
+				}()
+				wg.Go(func() {
+					tCtx.AssertNoError(controller.Run(tCtx, 10 /* workers */), "eviction controller failed")
+				})
+				tCtx.Wait()
+
+				_, err := client.ResourceV1().ResourceSlices().Update(tCtx, sliceTainted, metav1.UpdateOptions{})
+				tCtx.ExpectNoError(err)
+				tCtx.Wait()
+
+				pods, err := client.CoreV1().Pods(namespace).List(tCtx, metav1.ListOptions{})
+				tCtx.ExpectNoError(err)
+				if enabled {
+					assertEqual(tCtx, 0, len(pods.Items), "pods after eviction")
+					tCtx.ExpectNoError(testPodDeletionsMetrics(controller, 0*time.Second, 0*time.Second), "pod eviction done")
+				} else {
+					assertEqual(tCtx, 2, len(pods.Items), "pods with disabled feature")
+					tCtx.ExpectNoError(testPodDeletionsMetrics(controller), "no pod eviction")
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,85 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package resourceclaim
+
+import (
+	"testing"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+var podGroup = makePodGroup(workloadName, testNamespace, workloadUID)
+
+func TestKeepPodGroupReference(t *testing.T) {
+	type refs = []resourceapi.ResourceClaimConsumerReference
+
+	for name, test := range map[string]keepTest{
+		"podgroup-without-informer": {
+			claim:          workloadClaim(podGroupRef),
+			objects:        []runtime.Object{podGroup},
+			expect:         refs{podGroupRef},
+			expectRequests: []string{"get podgroups"},
+			expectDelay:    defaultPollInterval,
+		},
+		"podgroup-with-informer": {
+			features: &Features{ReservedForWorkloads: true, WorkloadResourceClaims: true},
+			claim:    workloadClaim(podGroupRef),
+			objects:  []runtime.Object{podGroup},
+			expect:   refs{podGroupRef},
+		},
+		"podgroup-gone": {
+			features:       &Features{ReservedForWorkloads: true, WorkloadResourceClaims: true},
+			claim:          workloadClaim(podGroupRef),
+			expectRequests: []string{"get podgroups", "list pods"},
+		},
+		"podgroup-gone-with-pods": {
+			features:    &Features{ReservedForWorkloads: true, WorkloadResourceClaims: true},
+			claim:       workloadClaim(podGroupRef),
+			objects:     []runtime.Object{runningPod},
+			expect:      refs{podGroupRef},
+			expectDelay: defaultNoticePeriod,
+		},
+		"podgroup-gone-not-reserved-for-workload": {
+			// Reserved because the claim is one of those of the PodGroup.
+			features: &Features{ReservedForWorkloads: true, WorkloadResourceClaims: true},
+			claim: func() *resourceapi.ResourceClaim {
+				claim := reservedBy(perPodClaim(podGroupRef), podGroupRef)
+				claim.Spec.ReservedFor = nil
+				return claim
+			}(),
+			objects:           []runtime.Object{runningPod},
+			expectDeallocated: true,
+			expectRequests:    []string{"get podgroups"},
+		},
+		"podgroup-not-served": {
+			claim:          workloadClaim(podGroupRef),
+			getError:       notServed,
+			expect:         refs{podGroupRef},
+			expectRequests: []string{"get podgroups"},
+			expectDelay:    defaultRetryInterval,
+			expectEvents:   []string{"Warning UnknownWorkload"},
+		},
+		"disabled-unknown-with-podgroups": {
+			features: &Features{WorkloadResourceClaims: true},
+			claim:    workloadClaim(unknownRef),
+			expect:   refs{unknownRef},
+		},
+	} {
+		t.Run(name, test.run)
+	}
+}
