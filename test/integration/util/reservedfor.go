@@ -19,7 +19,9 @@ package util
 import (
 	"context"
 
+	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	cacheddiscovery "k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/informers"
 	clientset "k8s.io/client-go/kubernetes"
@@ -28,15 +30,21 @@ import (
 	"k8s.io/client-go/restmapper"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/controller/resourceclaim"
+	"k8s.io/kubernetes/pkg/features"
 	"k8s.io/kubernetes/test/utils/ktesting"
 )
+
+// ReservedForWorkloads tells whether claims can be reserved for a workload.
+func ReservedForWorkloads() bool {
+	return utilfeature.DefaultFeatureGate.Enabled(features.DRAReservedForWorkloads)
+}
 
 // watchResourceClaimWorkloads gives the ResourceClaim controller access to the
 // objects that claims may be reserved for instead of pods, if that feature is
 // enabled. Kinds which are not built-in are only supported if the context is
 // a ktesting.TContext with a REST config.
-func watchResourceClaimWorkloads(ctx context.Context, tb ktesting.TB, clientSet clientset.Interface, informerFactory informers.SharedInformerFactory, features resourceclaim.Features, controller *resourceclaim.Controller) {
-	if !features.ReservedForWorkloads {
+func watchResourceClaimWorkloads(ctx context.Context, tb ktesting.TB, clientSet clientset.Interface, informerFactory informers.SharedInformerFactory, controllerFeatures resourceclaim.Features, controller *resourceclaim.Controller) {
+	if !controllerFeatures.ReservedForWorkloads {
 		return
 	}
 
@@ -50,7 +58,11 @@ func watchResourceClaimWorkloads(ctx context.Context, tb ktesting.TB, clientSet 
 		}
 		restMapper = restmapper.NewDeferredDiscoveryRESTMapper(cacheddiscovery.NewMemCacheClient(clientSet.Discovery()))
 	}
-	if err := controller.WatchWorkloads(klog.FromContext(ctx), informerFactory, informerFactory.Resource().V1().ResourceClaims().Informer(), restMapper, metadataClient); err != nil {
+	claims, err := informerFactory.ForResource(resourceapi.SchemeGroupVersion.WithResource("resourceclaims"))
+	if err != nil {
+		tb.Fatalf("Error getting informer for ResourceClaims: %v", err)
+	}
+	if err := controller.WatchWorkloads(klog.FromContext(ctx), informerFactory, claims.Informer(), restMapper, metadataClient); err != nil {
 		tb.Fatalf("Error adding workloads to claim controller: %v", err)
 	}
 }

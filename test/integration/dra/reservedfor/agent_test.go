@@ -63,7 +63,7 @@ func startNodeAgent(tCtx ktesting.TContext) *nodeAgent {
 	config := rest.CopyConfig(tCtx.RESTConfig())
 	config.QPS = 1000
 	config.Burst = 1000
-	tCtx = tCtx.WithCancel().WithRESTConfig(config)
+	tCtx = withRESTConfig(withCancel(tCtx), config)
 	informerFactory := informers.NewSharedInformerFactory(tCtx.Client(), 0)
 	pods := informerFactory.Core().V1().Pods()
 	a := &nodeAgent{
@@ -86,12 +86,12 @@ func startNodeAgent(tCtx ktesting.TContext) *nodeAgent {
 		UpdateFunc: func(_, obj any) { enqueue(obj) },
 	})
 	tCtx.ExpectNoError(err, "add pod event handler")
-	informerFactory.StartWithContext(tCtx)
-	informerFactory.WaitForCacheSyncWithContext(tCtx)
+	informerFactory.Start(tCtx.Done())
+	informerFactory.WaitForCacheSync(tCtx.Done())
 
 	var wg sync.WaitGroup
 	for range 4 {
-		wg.Go(func() {
+		inBackground(&wg, func() {
 			for a.next(tCtx) {
 			}
 		})
@@ -215,7 +215,7 @@ func (a *nodeAgent) mayRun(ctx context.Context, pod *v1.Pod) error {
 		if name == "" {
 			continue
 		}
-		claim, err := a.client.ResourceV1().ResourceClaims(pod.Namespace).Get(ctx, name, metav1.GetOptions{})
+		claim, err := resourceClient(a.client).ResourceClaims(pod.Namespace).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}

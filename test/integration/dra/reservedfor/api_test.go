@@ -41,9 +41,6 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// versions are all served versions of the API that have ResourceClaims.
-var versions = []string{"v1", "v1beta1", "v1beta2"}
-
 func claimsIn(version string) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: "resource.k8s.io", Version: version, Resource: "resourceclaims"}
 }
@@ -58,7 +55,7 @@ type object = map[string]any
 // claimSpec is the spec of a claim for one device in the given version.
 func claimSpec(version string, reservedFor any) object {
 	request := object{"name": "req", "exactly": object{"deviceClassName": className}}
-	if version == "v1beta1" {
+	if version == "v1beta1" || version == "v1alpha3" {
 		request = object{"name": "req", "deviceClassName": className}
 	}
 	spec := object{"devices": object{"requests": []any{request}}}
@@ -129,7 +126,7 @@ func TestBadInput(t *testing.T) {
 	corePods := func(ref object) { delete(ref, "apiGroup"); ref["resource"] = "pods" }
 
 	for _, version := range versions {
-		tCtx.Run(version, func(tCtx ktesting.TContext) {
+		run(tCtx, version, func(tCtx ktesting.TContext) {
 			c := c.withTest(tCtx)
 			claims := c.Dynamic().Resource(claimsIn(version)).Namespace(namespace)
 			templates := c.Dynamic().Resource(templatesIn(version)).Namespace(namespace)
@@ -147,7 +144,7 @@ func TestBadInput(t *testing.T) {
 				"resource-in-upper-case": {set("resource", "Jobs"), metav1.CauseTypeFieldValueInvalid, "spec.reservedFor.resource"},
 				"core-pods":              {corePods, metav1.CauseTypeFieldValueInvalid, "spec.reservedFor.resource"},
 			} {
-				tCtx.Run("create-"+name, func(tCtx ktesting.TContext) {
+				run(tCtx, "create-"+name, func(tCtx ktesting.TContext) {
 					_, err := claims.Create(tCtx, unstructuredClaim(version, "bad-"+name, ref(tc.edit)), metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict})
 					expectInvalid(tCtx, err, tc.reason, tc.path)
 				})
@@ -158,7 +155,7 @@ func TestBadInput(t *testing.T) {
 				"core-group":  func(ref object) { delete(ref, "apiGroup"); ref["resource"] = "replicationcontrollers" },
 				"other-pods":  func(ref object) { ref["apiGroup"] = "example.com"; ref["resource"] = "pods" },
 			} {
-				tCtx.Run("good-"+name, func(tCtx ktesting.TContext) {
+				run(tCtx, "good-"+name, func(tCtx ktesting.TContext) {
 					want := ref(edit)
 					claim, err := claims.Create(tCtx, unstructuredClaim(version, "good-"+name+"-"+version, want), metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict})
 					tCtx.ExpectNoError(err, "create claim")
@@ -166,7 +163,7 @@ func TestBadInput(t *testing.T) {
 				})
 			}
 
-			tCtx.Run("template", func(tCtx ktesting.TContext) {
+			run(tCtx, "template", func(tCtx ktesting.TContext) {
 				_, err := templates.Create(tCtx, unstructuredTemplate(version, "bad", ref(func(object) {})), metav1.CreateOptions{})
 				expectInvalid(tCtx, err, metav1.CauseTypeForbidden, "spec.spec.reservedFor")
 				_, err = templates.Create(tCtx, unstructuredTemplate(version, "good-"+version, nil), metav1.CreateOptions{})
@@ -179,7 +176,7 @@ func TestBadInput(t *testing.T) {
 				"removed":     func(claim *unstructured.Unstructured) { delete(nested(claim, "spec"), "reservedFor") },
 				"other-group": func(claim *unstructured.Unstructured) { nested(claim, "spec", "reservedFor")["apiGroup"] = "apps" },
 			} {
-				tCtx.Run("immutable-"+name, func(tCtx ktesting.TContext) {
+				run(tCtx, "immutable-"+name, func(tCtx ktesting.TContext) {
 					claim, err := claims.Create(tCtx, unstructuredClaim(version, "immutable-"+name+"-"+version, ref(remove("uid"))), metav1.CreateOptions{})
 					tCtx.ExpectNoError(err, "create claim")
 					edit(claim)
@@ -187,7 +184,7 @@ func TestBadInput(t *testing.T) {
 					expectInvalid(tCtx, err, metav1.CauseTypeFieldValueInvalid, "spec")
 				})
 			}
-			tCtx.Run("immutable-added", func(tCtx ktesting.TContext) {
+			run(tCtx, "immutable-added", func(tCtx ktesting.TContext) {
 				claim, err := claims.Create(tCtx, unstructuredClaim(version, "immutable-added-"+version, nil), metav1.CreateOptions{})
 				tCtx.ExpectNoError(err, "create claim")
 				nested(claim, "spec")["reservedFor"] = ref(func(object) {})
@@ -230,7 +227,7 @@ func TestBadInput(t *testing.T) {
 					reason:  metav1.CauseTypeFieldValueInvalid, path: "status.reservedFor[0].resource",
 				},
 			} {
-				tCtx.Run("status-"+name, func(tCtx ktesting.TContext) {
+				run(tCtx, "status-"+name, func(tCtx ktesting.TContext) {
 					claim, err := claims.Create(tCtx, unstructuredClaim(version, "status-"+name+"-"+version, tc.specRef), metav1.CreateOptions{})
 					tCtx.ExpectNoError(err, "create claim")
 					claim.Object["status"] = tc.status
@@ -239,7 +236,7 @@ func TestBadInput(t *testing.T) {
 				})
 			}
 
-			tCtx.Run("status-allocated-for-any-pod", func(tCtx ktesting.TContext) {
+			run(tCtx, "status-allocated-for-any-pod", func(tCtx ktesting.TContext) {
 				claim, err := claims.Create(tCtx, unstructuredClaim(version, "status-good-"+version, ref(remove("uid"))), metav1.CreateOptions{})
 				tCtx.ExpectNoError(err, "create claim")
 				claim.Object["status"] = object{"allocation": allocation(true), "reservedFor": []any{ref(func(object) {})}}
@@ -299,18 +296,18 @@ func TestClaimBeingDeleted(t *testing.T) {
 	claim.Finalizers = []string{"example.com/wait"}
 	claim = c.createClaim(claim)
 	claim = c.allocate(claim, true, *ref)
-	tCtx.ExpectNoError(c.Client().ResourceV1().ResourceClaims(namespace).Delete(tCtx, claim.Name, metav1.DeleteOptions{}), "delete claim")
+	tCtx.ExpectNoError(resourceClient(c.Client()).ResourceClaims(namespace).Delete(tCtx, claim.Name, metav1.DeleteOptions{}), "delete claim")
 	claim = c.getClaim(namespace, claim.Name)
 
 	claim.Status.ReservedFor = append(claim.Status.ReservedFor, *reservedFor(jobs, "train", "uid-2"))
-	_, err := c.Client().ResourceV1().ResourceClaims(namespace).UpdateStatus(tCtx, claim, metav1.UpdateOptions{})
+	_, err := resourceClient(c.Client()).ResourceClaims(namespace).UpdateStatus(tCtx, claim, metav1.UpdateOptions{})
 	expectInvalid(tCtx, err, metav1.CauseTypeForbidden, "status.reservedFor")
 
 	claim.Status.ReservedFor = nil
-	claim, err = c.Client().ResourceV1().ResourceClaims(namespace).UpdateStatus(tCtx, claim, metav1.UpdateOptions{})
+	claim, err = resourceClient(c.Client()).ResourceClaims(namespace).UpdateStatus(tCtx, claim, metav1.UpdateOptions{})
 	tCtx.ExpectNoError(err, "removing the reference must remain possible")
 	claim.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{*ref}
-	_, err = c.Client().ResourceV1().ResourceClaims(namespace).UpdateStatus(tCtx, claim, metav1.UpdateOptions{})
+	_, err = resourceClient(c.Client()).ResourceClaims(namespace).UpdateStatus(tCtx, claim, metav1.UpdateOptions{})
 	expectInvalid(tCtx, err, metav1.CauseTypeForbidden, "status.reservedFor")
 }
 
@@ -325,7 +322,7 @@ func (c *cluster) allocate(claim *resourceapi.ResourceClaim, anyPod bool, refs .
 		claim.Status.Allocation.ReservedForAnyPod = ptr.To(true)
 	}
 	claim.Status.ReservedFor = refs
-	claim, err := c.Client().ResourceV1().ResourceClaims(claim.Namespace).UpdateStatus(c, claim, metav1.UpdateOptions{})
+	claim, err := resourceClient(c.Client()).ResourceClaims(claim.Namespace).UpdateStatus(c, claim, metav1.UpdateOptions{})
 	c.ExpectNoError(err, "allocate claim")
 	return claim
 }
@@ -340,10 +337,10 @@ func TestGateOffOnOff(t *testing.T) {
 	withUID := object{"apiGroup": "batch", "resource": "jobs", "name": "train", "uid": "uid-1"}
 
 	each := func(step string, cb func(tCtx ktesting.TContext, version string, claims dynamic.ResourceInterface)) {
-		tCtx.Run(step, func(tCtx ktesting.TContext) {
+		run(tCtx, step, func(tCtx ktesting.TContext) {
 			for _, version := range versions {
-				tCtx.Run(version, func(tCtx ktesting.TContext) {
-					tCtx = tCtx.WithRESTConfig(c.admin)
+				run(tCtx, version, func(tCtx ktesting.TContext) {
+					tCtx = withRESTConfig(tCtx, c.admin)
 					cb(tCtx, version, tCtx.Dynamic().Resource(claimsIn(version)).Namespace(namespace))
 				})
 			}
@@ -380,7 +377,7 @@ func TestGateOffOnOff(t *testing.T) {
 		}
 	})
 
-	tCtx.Run("off: templates", func(tCtx ktesting.TContext) {
+	run(tCtx, "off: templates", func(tCtx ktesting.TContext) {
 		for _, version := range versions {
 			template, err := c.Dynamic().Resource(templatesIn(version)).Namespace(namespace).Create(tCtx, unstructuredTemplate(version, "dropped-"+version, ref), metav1.CreateOptions{})
 			tCtx.ExpectNoError(err, "create template")

@@ -68,12 +68,12 @@ type history struct {
 func observe(tCtx ktesting.TContext, namespace string) *history {
 	tCtx.Helper()
 	h := &history{}
-	tCtx = tCtx.WithCancel()
+	tCtx = withCancel(tCtx)
 	client := tCtx.Client()
 	var wg sync.WaitGroup
 	for _, start := range []func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error){
 		client.CoreV1().Pods(namespace).Watch,
-		client.ResourceV1().ResourceClaims(namespace).Watch,
+		resourceClient(client).ResourceClaims(namespace).Watch,
 		client.BatchV1().Jobs(namespace).Watch,
 		client.AppsV1().Deployments(namespace).Watch,
 		client.AppsV1().StatefulSets(namespace).Watch,
@@ -81,7 +81,7 @@ func observe(tCtx ktesting.TContext, namespace string) *history {
 		// The namespace is new and empty, so there is nothing to list first.
 		w, err := start(tCtx, metav1.ListOptions{ResourceVersion: namespaceRV(tCtx, client, namespace)})
 		tCtx.ExpectNoError(err, "start watch")
-		wg.Go(func() { h.collect(tCtx, start, w) })
+		inBackground(&wg, func() { h.collect(tCtx, start, w) })
 	}
 	tCtx.Cleanup(func() {
 		tCtx.Cancel("stopping to observe")

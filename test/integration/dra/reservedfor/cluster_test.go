@@ -30,8 +30,6 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
-	resourcev1beta1 "k8s.io/api/resource/v1beta1"
-	resourcev1beta2 "k8s.io/api/resource/v1beta2"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -41,14 +39,11 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/rest"
 	featuregatetesting "k8s.io/component-base/featuregate/testing"
-	"k8s.io/klog/v2"
 	kubeschedulerconfigv1 "k8s.io/kube-scheduler/config/v1"
 	kubeapiservertesting "k8s.io/kubernetes/cmd/kube-apiserver/app/testing"
 	"k8s.io/kubernetes/pkg/controller/clusterroleaggregation"
 	"k8s.io/kubernetes/pkg/controller/deployment"
-	"k8s.io/kubernetes/pkg/controller/job"
 	"k8s.io/kubernetes/pkg/controller/replicaset"
-	"k8s.io/kubernetes/pkg/controller/resourceclaim"
 	"k8s.io/kubernetes/pkg/controller/statefulset"
 	"k8s.io/kubernetes/pkg/features"
 	schedulerconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
@@ -86,6 +81,10 @@ var (
 // behaves as if it had been restarted with the new value.
 func setGate(tCtx ktesting.TContext, enabled bool) {
 	tCtx.Helper()
+	if !utilfeature.DefaultFeatureGate.Enabled(features.DynamicResourceAllocation) {
+		// Off by default in old releases.
+		featuregatetesting.SetFeatureGateDuringTest(tCtx, utilfeature.DefaultFeatureGate, features.DynamicResourceAllocation, true)
+	}
 	featuregatetesting.SetFeatureGateDuringTest(tCtx, utilfeature.DefaultFeatureGate, features.DRAReservedForWorkloads, enabled)
 }
 
@@ -110,20 +109,21 @@ func startAPIServer(tCtx ktesting.TContext) *cluster {
 // startAPIServerWithEtcd also gives access to what is stored.
 func startAPIServerWithEtcd(tCtx ktesting.TContext) (*cluster, etcdReader) {
 	tCtx.Helper()
-	flags := append(framework.DefaultTestServerFlags(),
-		"--authorization-mode=RBAC",
-		"--runtime-config="+resourcev1beta1.SchemeGroupVersion.String()+"=true,"+resourcev1beta2.SchemeGroupVersion.String()+"=true",
-	)
-	server, err := kubeapiservertesting.StartTestServer(tCtx.WithoutCancel(), kubeapiservertesting.NewDefaultTestServerOptions(), flags, framework.SharedEtcd())
+	var served []string
+	for _, version := range versions {
+		served = append(served, resourceapi.GroupName+"/"+version+"=true")
+	}
+	flags := append(framework.DefaultTestServerFlags(), "--authorization-mode=RBAC", "--runtime-config="+strings.Join(served, ","))
+	server, err := kubeapiservertesting.StartTestServer(withoutCancel(tCtx), kubeapiservertesting.NewDefaultTestServerOptions(), flags, framework.SharedEtcd())
 	if err != nil {
 		// The time it may take is fixed. It is not enough on a machine which is
 		// busy with something else.
 		tCtx.Logf("Starting the apiserver once more: %v", err)
-		server, err = kubeapiservertesting.StartTestServer(tCtx.WithoutCancel(), kubeapiservertesting.NewDefaultTestServerOptions(), flags, framework.SharedEtcd())
+		server, err = kubeapiservertesting.StartTestServer(withoutCancel(tCtx), kubeapiservertesting.NewDefaultTestServerOptions(), flags, framework.SharedEtcd())
 	}
 	tCtx.ExpectNoError(err, "start apiserver")
 	tCtx.Cleanup(server.TearDownFn)
-	return &cluster{TContext: tCtx.WithRESTConfig(server.ClientConfig), admin: server.ClientConfig}, etcdReader{server}
+	return &cluster{TContext: withRESTConfig(tCtx, server.ClientConfig), admin: server.ClientConfig}, etcdReader{server}
 }
 
 // startCluster starts everything with the feature gate on.
@@ -144,7 +144,7 @@ func startCluster(tCtx ktesting.TContext) *cluster {
 // withTest returns the same cluster for a sub-test.
 func (c *cluster) withTest(tCtx ktesting.TContext) *cluster {
 	copied := *c
-	copied.TContext = tCtx.WithRESTConfig(c.admin)
+	copied.TContext = withRESTConfig(tCtx, c.admin)
 	return &copied
 }
 
@@ -227,12 +227,12 @@ func (comp *component) restart() {
 // permissions of the real one.
 func (c *cluster) newScheduler() *component {
 	return newComponent(c, "system:kube-scheduler", nil, func(tCtx ktesting.TContext, config *rest.Config) func() {
-		tCtx = tCtx.WithCancel().WithRESTConfig(config).WithLogger(klog.LoggerWithName(tCtx.Logger(), "scheduler"))
+		tCtx = forComponent(tCtx, "scheduler", config)
 		gvk := kubeschedulerconfigv1.SchemeGroupVersion.WithKind("KubeSchedulerConfiguration")
 		cfg := &schedulerconfig.KubeSchedulerConfiguration{}
 		_, _, err := kubeschedulerscheme.Codecs.UniversalDecoder().Decode(nil, &gvk, cfg)
 		tCtx.ExpectNoError(err, "decode default scheduler configuration")
-		_, informerFactory := util.StartScheduler(tCtx, cfg, nil)
+		informerFactory := startScheduler(tCtx, cfg)
 		return func() {
 			tCtx.Cancel("stopping the scheduler")
 			informerFactory.Shutdown()
@@ -246,16 +246,16 @@ func (c *cluster) newClaimController() *component {
 	return newComponent(c, "system:serviceaccount:kube-system:resource-claim-controller",
 		[]string{"system:serviceaccounts", "system:serviceaccounts:kube-system"},
 		func(tCtx ktesting.TContext, config *rest.Config) func() {
-			tCtx = tCtx.WithCancel().WithRESTConfig(config).WithLogger(klog.LoggerWithName(tCtx.Logger(), "claimController"))
+			tCtx = forComponent(tCtx, "claimController", config)
 			// Informers are shared between controllers, so they use the identity
 			// of kube-controller-manager.
 			shared := rest.CopyConfig(config)
 			shared.Impersonate = rest.ImpersonationConfig{UserName: "system:kube-controller-manager", Groups: []string{"system:authenticated"}}
-			informerFactory := informers.NewSharedInformerFactory(tCtx.WithRESTConfig(shared).Client(), 0)
+			informerFactory := informers.NewSharedInformerFactory(withRESTConfig(tCtx, shared).Client(), 0)
 			run := createClaimController(tCtx, informerFactory)
 			informerFactory.Start(tCtx.Done())
 			var wg sync.WaitGroup
-			wg.Go(run)
+			inBackground(&wg, run)
 			return func() {
 				tCtx.Cancel("stopping the resourceclaim controller")
 				wg.Wait()
@@ -264,27 +264,17 @@ func (c *cluster) newClaimController() *component {
 		})
 }
 
-func createClaimController(tCtx ktesting.TContext, informerFactory informers.SharedInformerFactory) func() {
-	return util.CreateResourceClaimController(tCtx, tCtx, tCtx.Client(), informerFactory, resourceclaim.Features{
-		AdminAccess:            utilfeature.DefaultFeatureGate.Enabled(features.DRAAdminAccess),
-		PrioritizedList:        utilfeature.DefaultFeatureGate.Enabled(features.DRAPrioritizedList),
-		WorkloadResourceClaims: utilfeature.DefaultFeatureGate.Enabled(features.DRAWorkloadResourceClaims),
-		ReservedForWorkloads:   utilfeature.DefaultFeatureGate.Enabled(features.DRAReservedForWorkloads),
-	})
-}
-
 // startWorkloadControllers starts what kube-controller-manager runs for the
 // workloads in these tests, including the garbage collector.
 func (c *cluster) startWorkloadControllers() {
 	c.Helper()
-	tCtx := c.TContext.WithCancel()
 	config := rest.CopyConfig(c.admin)
 	config.QPS = 1000
 	config.Burst = 1000
-	tCtx = tCtx.WithRESTConfig(config).WithLogger(klog.LoggerWithName(tCtx.Logger(), "workloads"))
+	tCtx := forComponent(c.TContext, "workloads", config)
 	client := tCtx.Client()
 	f := informers.NewSharedInformerFactory(client, 0)
-	jobController, err := job.NewController(tCtx, client, f.Core().V1().Pods(), f.Batch().V1().Jobs(), f.Scheduling().V1alpha2().Workloads(), f.Scheduling().V1alpha2().PodGroups())
+	jobController, err := newJobController(tCtx, f)
 	tCtx.ExpectNoError(err, "create Job controller")
 	deploymentController, err := deployment.NewDeploymentController(tCtx, f.Apps().V1().Deployments(), f.Apps().V1().ReplicaSets(), f.Core().V1().Pods(), client)
 	tCtx.ExpectNoError(err, "create Deployment controller")
@@ -297,7 +287,7 @@ func (c *cluster) startWorkloadControllers() {
 
 	var wg sync.WaitGroup
 	for _, run := range []func(context.Context, int){jobController.Run, deploymentController.Run, replicaSetController.Run, statefulSetController.Run, aggregationController.Run} {
-		wg.Go(func() { run(tCtx, 2) })
+		inBackground(&wg, func() { run(tCtx, 2) })
 	}
 	runGC()
 	c.Cleanup(func() {
@@ -324,20 +314,10 @@ func (c *cluster) createNamespace() string {
 func (c *cluster) createDevices(class string, count int) {
 	c.Helper()
 	driver := class + ".driver"
-	slice := &resourceapi.ResourceSlice{
-		ObjectMeta: metav1.ObjectMeta{Name: class},
-		Spec: resourceapi.ResourceSliceSpec{
-			Driver:   driver,
-			Pool:     resourceapi.ResourcePool{Name: "pool", ResourceSliceCount: 1},
-			AllNodes: ptr.To(true),
-		},
-	}
-	for i := range count {
-		slice.Spec.Devices = append(slice.Spec.Devices, resourceapi.Device{Name: fmt.Sprintf("device-%d", i)})
-	}
-	_, err := c.Client().ResourceV1().ResourceSlices().Create(c, slice, metav1.CreateOptions{})
+	slice := newSlice(class, driver, count)
+	_, err := resourceClient(c.Client()).ResourceSlices().Create(c, slice, metav1.CreateOptions{})
 	c.ExpectNoError(err, "create ResourceSlice")
-	_, err = c.Client().ResourceV1().DeviceClasses().Create(c, &resourceapi.DeviceClass{
+	_, err = resourceClient(c.Client()).DeviceClasses().Create(c, &resourceapi.DeviceClass{
 		ObjectMeta: metav1.ObjectMeta{Name: class},
 		Spec: resourceapi.DeviceClassSpec{Selectors: []resourceapi.DeviceSelector{{
 			CEL: &resourceapi.CELDeviceSelector{Expression: fmt.Sprintf("device.driver == %q", driver)},
@@ -356,10 +336,7 @@ func newClaim(namespace, name, class string, ref *resourceapi.ResourceClaimConsu
 	return &resourceapi.ResourceClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
 		Spec: resourceapi.ResourceClaimSpec{
-			Devices: resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{{
-				Name:    "req",
-				Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: class},
-			}}},
+			Devices:     resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{newRequest("req", class)}},
 			ReservedFor: ref,
 		},
 	}
@@ -367,14 +344,14 @@ func newClaim(namespace, name, class string, ref *resourceapi.ResourceClaimConsu
 
 func (c *cluster) createClaim(claim *resourceapi.ResourceClaim) *resourceapi.ResourceClaim {
 	c.Helper()
-	claim, err := c.Client().ResourceV1().ResourceClaims(claim.Namespace).Create(c, claim, metav1.CreateOptions{})
+	claim, err := resourceClient(c.Client()).ResourceClaims(claim.Namespace).Create(c, claim, metav1.CreateOptions{})
 	c.ExpectNoError(err, "create claim")
 	return claim
 }
 
 func (c *cluster) getClaim(namespace, name string) *resourceapi.ResourceClaim {
 	c.Helper()
-	claim, err := c.Client().ResourceV1().ResourceClaims(namespace).Get(c, name, metav1.GetOptions{})
+	claim, err := resourceClient(c.Client()).ResourceClaims(namespace).Get(c, name, metav1.GetOptions{})
 	c.ExpectNoError(err, "get claim")
 	return claim
 }
@@ -468,6 +445,40 @@ func (c *cluster) createJob(obj *batchv1.Job) *batchv1.Job {
 	return obj
 }
 
+// begin creates what most tests need: a namespace, an observer, and devices.
+func (c *cluster) begin(devices int) (string, *history) {
+	c.Helper()
+	ns := c.createNamespace()
+	h := observe(c.TContext, ns)
+	c.createDevices(ns, devices)
+	return ns, h
+}
+
+// createSharedClaim creates the claim of the Job in startJob, whose UID is not
+// known yet.
+func (c *cluster) createSharedClaim(ns string) {
+	c.Helper()
+	c.createClaim(newClaim(ns, "shared", ns, reservedFor(jobs, "train", "")))
+}
+
+// startJob creates a Job and waits until its pods run and its claim is reserved. It
+// returns the pods and a condition for a claim that is reserved for that Job only.
+func (c *cluster) startJob(ns string, pods int32) ([]v1.Pod, func(*resourceapi.ResourceClaim) bool) {
+	c.Helper()
+	job := c.createJob(newJob(ns, "train", "shared", pods))
+	running := c.waitForRunning(ns, "train", int(pods))
+	reserved := reservedForOnly(jobs, "train", job.UID)
+	c.waitForClaim(ns, "shared", "reserved for the Job", reserved)
+	return running, reserved
+}
+
+// finishAll ends pods successfully.
+func (c *cluster) finishAll(pods []v1.Pod) {
+	for i := range pods {
+		c.agent.finish(&pods[i], v1.PodSucceeded)
+	}
+}
+
 // podsOf returns the pods of a workload or, if name is empty, all pods.
 func (c *cluster) podsOf(namespace, name string) []v1.Pod {
 	c.Helper()
@@ -484,7 +495,7 @@ func (c *cluster) podsOf(namespace, name string) []v1.Pod {
 func (c *cluster) waitForRunning(namespace, name string, count int) []v1.Pod {
 	c.Helper()
 	var pods []v1.Pod
-	c.Eventually(func(tCtx ktesting.TContext) int {
+	eventually(c.TContext, func(tCtx ktesting.TContext) int {
 		pods = nil
 		for _, pod := range c.podsOf(namespace, name) {
 			if pod.Status.Phase == v1.PodRunning && pod.DeletionTimestamp == nil {
@@ -499,7 +510,7 @@ func (c *cluster) waitForRunning(namespace, name string, count int) []v1.Pod {
 // waitForNoPods waits until no pod of the workload is left.
 func (c *cluster) waitForNoPods(namespace, name string) {
 	c.Helper()
-	c.Eventually(func(tCtx ktesting.TContext) []v1.Pod {
+	eventually(c.TContext, func(tCtx ktesting.TContext) []v1.Pod {
 		return c.podsOf(namespace, name)
 	}).WithTimeout(timeout).WithPolling(100*time.Millisecond).Should(gomega.BeEmpty(), "pods of %s", name)
 }
@@ -508,7 +519,7 @@ func (c *cluster) waitForNoPods(namespace, name string) {
 func (c *cluster) waitForClaim(namespace, name, what string, condition func(claim *resourceapi.ResourceClaim) bool) *resourceapi.ResourceClaim {
 	c.Helper()
 	var claim *resourceapi.ResourceClaim
-	c.Eventually(func(tCtx ktesting.TContext) *resourceapi.ResourceClaim {
+	eventually(c.TContext, func(tCtx ktesting.TContext) *resourceapi.ResourceClaim {
 		claim = c.getClaim(namespace, name)
 		return claim
 	}).WithTimeout(timeout).WithPolling(100*time.Millisecond).Should(gomega.Satisfy(condition), "claim %s should be %s", name, what)
@@ -526,7 +537,7 @@ func (c *cluster) waitForDeallocated(namespace, name string) *resourceapi.Resour
 // the controller needs to release it.
 func (c *cluster) consistently(namespace, name, what string, condition func(claim *resourceapi.ResourceClaim) bool) {
 	c.Helper()
-	c.Consistently(func(tCtx ktesting.TContext) *resourceapi.ResourceClaim {
+	consistently(c.TContext, func(tCtx ktesting.TContext) *resourceapi.ResourceClaim {
 		return c.getClaim(namespace, name)
 	}).WithTimeout(quiet).WithPolling(100*time.Millisecond).Should(gomega.Satisfy(condition), "claim %s should remain %s", name, what)
 }
@@ -545,7 +556,7 @@ func reservedForOnly(gr schema.GroupResource, name string, uid types.UID) func(c
 // waitForUnschedulable waits until the scheduler said no, with the reason.
 func (c *cluster) waitForUnschedulable(pod *v1.Pod, reason string) {
 	c.Helper()
-	c.Eventually(func(tCtx ktesting.TContext) string {
+	eventually(c.TContext, func(tCtx ktesting.TContext) string {
 		for _, condition := range c.getPod(pod).Status.Conditions {
 			if condition.Type == v1.PodScheduled && condition.Status == v1.ConditionFalse && condition.Reason == v1.PodReasonUnschedulable {
 				return condition.Message
@@ -553,4 +564,13 @@ func (c *cluster) waitForUnschedulable(pod *v1.Pod, reason string) {
 		}
 		return ""
 	}).WithTimeout(timeout).WithPolling(100*time.Millisecond).Should(gomega.ContainSubstring(reason), "why pod %s is unschedulable", pod.Name)
+}
+
+// inBackground runs something until it returns.
+func inBackground(wg *sync.WaitGroup, f func()) {
+	wg.Add(1)
+	go func() {
+		defer wg.Done()
+		f()
+	}()
 }

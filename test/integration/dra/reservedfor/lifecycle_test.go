@@ -61,8 +61,8 @@ func TestLifecycle(t *testing.T) {
 		"RecreatedUnderTheSameName":     testRecreated,
 		"TerminatingPodsKeepTheDevices": testTerminatingPods,
 	} {
-		tCtx.Run(name, func(tCtx ktesting.TContext) {
-			tCtx.Parallel()
+		run(tCtx, name, func(tCtx ktesting.TContext) {
+			parallel(tCtx)
 			test(c.withTest(tCtx))
 		})
 	}
@@ -73,15 +73,10 @@ func TestLifecycle(t *testing.T) {
 // the first one is complete.
 func testJob(c *cluster) {
 	const pods = 300
-	ns := c.createNamespace()
-	h := observe(c.TContext, ns)
-	c.createDevices(ns, 1)
-	c.createClaim(newClaim(ns, "shared", ns, reservedFor(jobs, "train", "")))
-	first := c.createJob(newJob(ns, "train", "shared", pods))
-
-	running := c.waitForRunning(ns, "train", pods)
-	claim := c.waitForClaim(ns, "shared", "reserved for the Job", reservedForOnly(jobs, "train", first.UID))
-	if size := len(claim.String()); size > 4096 {
+	ns, h := c.begin(1)
+	c.createSharedClaim(ns)
+	running, _ := c.startJob(ns, pods)
+	if size := len(c.getClaim(ns, "shared").String()); size > 4096 {
 		c.Errorf("claim has grown: %d bytes", size)
 	}
 	h.waitFor(c.TContext, running[len(running)-1].UID)
@@ -89,19 +84,13 @@ func testJob(c *cluster) {
 		c.Errorf("expected at most three writes to the claim, got %d", writes)
 	}
 
-	for i := range running {
-		c.agent.finish(&running[i], v1.PodSucceeded)
-	}
+	c.finishAll(running)
 	c.waitForDeallocated(ns, "shared")
 
 	// Finished Jobs may stay, but the name is needed.
 	c.deleteJob(ns, "train", metav1.DeletePropagationForeground)
-	second := c.createJob(newJob(ns, "train", "shared", 3))
-	running = c.waitForRunning(ns, "train", 3)
-	c.waitForClaim(ns, "shared", "reserved for the second Job", reservedForOnly(jobs, "train", second.UID))
-	for i := range running {
-		c.agent.finish(&running[i], v1.PodSucceeded)
-	}
+	running, _ = c.startJob(ns, 3)
+	c.finishAll(running)
 	c.waitForDeallocated(ns, "shared")
 	c.check(h)
 }
@@ -132,7 +121,7 @@ func (c *cluster) deleteJob(ns, name string, propagation metav1.DeletionPropagat
 	c.Helper()
 	err := c.Client().BatchV1().Jobs(ns).Delete(c, name, metav1.DeleteOptions{PropagationPolicy: &propagation})
 	c.ExpectNoError(err, "delete Job")
-	c.Eventually(func(tCtx ktesting.TContext) bool {
+	eventually(c.TContext, func(tCtx ktesting.TContext) bool {
 		_, err := c.Client().BatchV1().Jobs(ns).Get(tCtx, name, metav1.GetOptions{})
 		return apierrors.IsNotFound(err)
 	}).WithTimeout(timeout).Should(gomega.BeTrueBecause("Job %s should be gone", name))
@@ -141,10 +130,8 @@ func (c *cluster) deleteJob(ns, name string, propagation metav1.DeletionPropagat
 // testJobDeleted deletes a Job while its pods run, with another one waiting for the
 // only device.
 func testJobDeleted(c *cluster) {
-	ns := c.createNamespace()
-	h := observe(c.TContext, ns)
-	c.createDevices(ns, 1)
-	c.createClaim(newClaim(ns, "shared", ns, reservedFor(jobs, "train", "")))
+	ns, h := c.begin(1)
+	c.createSharedClaim(ns)
 	c.createClaim(newClaim(ns, "next", ns, reservedFor(jobs, "next", "")))
 	c.createJob(newJob(ns, "train", "shared", 5))
 	c.waitForRunning(ns, "train", 5)
@@ -159,9 +146,7 @@ func testJobDeleted(c *cluster) {
 // testJobOwnsClaim deletes a Job in the foreground which owns its claim. The
 // Job waits for the claim, the claim for its deallocation, and that must not wait for the Job.
 func testJobOwnsClaim(c *cluster) {
-	ns := c.createNamespace()
-	h := observe(c.TContext, ns)
-	c.createDevices(ns, 1)
+	ns, h := c.begin(1)
 	owner := c.createJob(newJob(ns, "train", "shared", 3))
 	claim := newClaim(ns, "shared", ns, reservedFor(jobs, "train", owner.UID))
 	claim.OwnerReferences = []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: owner.Name, UID: owner.UID, BlockOwnerDeletion: ptr.To(true)}}
@@ -169,8 +154,8 @@ func testJobOwnsClaim(c *cluster) {
 	c.waitForRunning(ns, "train", 3)
 	c.waitForClaim(ns, "shared", "reserved for the Job", reservedForOnly(jobs, "train", owner.UID))
 	c.deleteJob(ns, "train", metav1.DeletePropagationForeground)
-	c.Eventually(func(tCtx ktesting.TContext) bool {
-		_, err := c.Client().ResourceV1().ResourceClaims(ns).Get(tCtx, "shared", metav1.GetOptions{})
+	eventually(c.TContext, func(tCtx ktesting.TContext) bool {
+		_, err := resourceClient(c.Client()).ResourceClaims(ns).Get(tCtx, "shared", metav1.GetOptions{})
 		return apierrors.IsNotFound(err)
 	}).WithTimeout(timeout).Should(gomega.BeTrueBecause("the claim should be gone"))
 	c.check(h)
@@ -179,9 +164,7 @@ func testJobOwnsClaim(c *cluster) {
 // testDeployment scales a Deployment to zero and up again. The pods belong to it
 // through a ReplicaSet. The devices remain its own until it gets deleted.
 func testDeployment(c *cluster) {
-	ns := c.createNamespace()
-	h := observe(c.TContext, ns)
-	c.createDevices(ns, 2)
+	ns, h := c.begin(2)
 	c.createClaim(newClaim(ns, "shared", ns, reservedFor(deployments, "serve", "")))
 	deployment, err := c.Client().AppsV1().Deployments(ns).Create(c, newDeployment(ns, "serve", "shared", 4), metav1.CreateOptions{})
 	c.ExpectNoError(err, "create Deployment")
@@ -204,7 +187,7 @@ func testDeployment(c *cluster) {
 	// A rollout replaces the ReplicaSet, not the Deployment.
 	_, err = c.Client().AppsV1().Deployments(ns).Patch(c, "serve", types.MergePatchType, []byte(`{"spec":{"template":{"metadata":{"annotations":{"version":"2"}}}}}`), metav1.PatchOptions{})
 	c.ExpectNoError(err, "change template")
-	c.Eventually(func(tCtx ktesting.TContext) int {
+	eventually(c.TContext, func(tCtx ktesting.TContext) int {
 		n := 0
 		for _, pod := range c.podsOf(ns, "serve") {
 			if pod.Annotations["version"] == "2" && pod.Status.Phase == v1.PodRunning {
@@ -223,9 +206,7 @@ func testDeployment(c *cluster) {
 // testStatefulSet names the UID of a StatefulSet and orphans its pods: they keep
 // the devices until the last one is gone, also if it is removed by force.
 func testStatefulSet(c *cluster) {
-	ns := c.createNamespace()
-	h := observe(c.TContext, ns)
-	c.createDevices(ns, 1)
+	ns, h := c.begin(1)
 	set, err := c.Client().AppsV1().StatefulSets(ns).Create(c, newStatefulSet(ns, "db", "shared", 3), metav1.CreateOptions{})
 	c.ExpectNoError(err, "create StatefulSet")
 	c.createClaim(newClaim(ns, "shared", ns, reservedFor(statefulsets, "db", set.UID)))
@@ -263,7 +244,7 @@ func (c *cluster) createKind(kind string) (schema.GroupVersionResource, func(ns,
 	c.ExpectNoError(err, "create CustomResourceDefinition")
 	return gvr, func(ns, name string) *unstructured.Unstructured {
 		var obj *unstructured.Unstructured
-		c.Eventually(func(tCtx ktesting.TContext) error {
+		eventually(c.TContext, func(tCtx ktesting.TContext) error {
 			var err error
 			obj, err = c.Dynamic().Resource(gvr).Namespace(ns).Create(tCtx, &unstructured.Unstructured{Object: object{
 				"apiVersion": gvr.GroupVersion().String(), "kind": kind, "metadata": object{"name": name},
@@ -301,9 +282,7 @@ func (c *cluster) allowToLook(gvr schema.GroupVersionResource) {
 }
 
 func testCustomResource(c *cluster) {
-	ns := c.createNamespace()
-	h := observe(c.TContext, ns)
-	c.createDevices(ns, 1)
+	ns, h := c.begin(1)
 	gvr, create := c.createKind("Training")
 	c.allowToLook(gvr)
 	training := create(ns, "llm")
@@ -313,9 +292,7 @@ func testCustomResource(c *cluster) {
 	c.waitForClaim(ns, "shared", "reserved for the custom resource", reserved)
 
 	// Without pods, but it might start some.
-	for i := range pods {
-		c.agent.finish(&pods[i], v1.PodSucceeded)
-	}
+	c.finishAll(pods)
 	// Not using the checker for this: it does not know this kind.
 	c.consistently(ns, "shared", "reserved for a custom resource without pods", reserved)
 	c.ExpectNoError(c.Dynamic().Resource(gvr).Namespace(ns).Delete(c, "llm", metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationBackground)}), "delete custom resource")
@@ -341,7 +318,7 @@ func testCustomResourceNoPermission(c *cluster) {
 	}
 	c.waitForNoPods(ns, "weather")
 
-	c.Eventually(func(tCtx ktesting.TContext) []v1.Event {
+	eventually(c.TContext, func(tCtx ktesting.TContext) []v1.Event {
 		events, err := c.Client().CoreV1().Events(ns).List(tCtx, metav1.ListOptions{FieldSelector: "involvedObject.kind=ResourceClaim,involvedObject.name=shared,type=Warning"})
 		tCtx.ExpectNoError(err, "list events")
 		return events.Items
@@ -357,10 +334,8 @@ func testCustomResourceNoPermission(c *cluster) {
 // testPodOfSomeoneElse lets a pod wait which does not belong to the workload until
 // the claim is reserved.
 func testPodOfSomeoneElse(c *cluster) {
-	ns := c.createNamespace()
-	h := observe(c.TContext, ns)
-	c.createDevices(ns, 1)
-	c.createClaim(newClaim(ns, "shared", ns, reservedFor(jobs, "train", "")))
+	ns, h := c.begin(1)
+	c.createSharedClaim(ns)
 	monitor := c.createPod(newPod(ns, "monitor", "shared"))
 	c.waitForUnschedulable(monitor, "train")
 	c.Expect(c.getClaim(ns, "shared").Status).To(gomega.Equal(resourceapi.ResourceClaimStatus{}), "status")
@@ -372,9 +347,7 @@ func testPodOfSomeoneElse(c *cluster) {
 	c.waitForClaim(ns, "shared", "reserved for the Job", reserved)
 
 	// It also keeps the devices for as long as it runs.
-	for i := range running {
-		c.agent.finish(&running[i], v1.PodSucceeded)
-	}
+	c.finishAll(running)
 	c.consistently(ns, "shared", "reserved while a pod runs", reserved)
 	c.agent.finish(monitor, v1.PodSucceeded)
 	c.waitForDeallocated(ns, "shared")
@@ -383,14 +356,9 @@ func testPodOfSomeoneElse(c *cluster) {
 
 // testPodWithNodeName bypasses the scheduler. Then the controller reserves.
 func testPodWithNodeName(c *cluster) {
-	ns := c.createNamespace()
-	h := observe(c.TContext, ns)
-	c.createDevices(ns, 2)
-	c.createClaim(newClaim(ns, "shared", ns, reservedFor(jobs, "train", "")))
-	job := c.createJob(newJob(ns, "train", "shared", 1))
-	running := c.waitForRunning(ns, "train", 1)
-	reserved := reservedForOnly(jobs, "train", job.UID)
-	c.waitForClaim(ns, "shared", "reserved for the Job", reserved)
+	ns, h := c.begin(2)
+	c.createSharedClaim(ns)
+	running, reserved := c.startJob(ns, 1)
 
 	pod := newPod(ns, "static", "shared")
 	pod.Spec.NodeName = "worker-1"
@@ -419,9 +387,7 @@ func testPodWithNodeName(c *cluster) {
 // testRemovedBySomeoneElse removes the reference as an external workload controller
 // would: once while pods run, once when they are done.
 func testRemovedBySomeoneElse(c *cluster) {
-	ns := c.createNamespace()
-	h := observe(c.TContext, ns)
-	c.createDevices(ns, 1)
+	ns, h := c.begin(1)
 	set, err := c.Client().AppsV1().StatefulSets(ns).Create(c, newStatefulSet(ns, "db", "shared", 2), metav1.CreateOptions{})
 	c.ExpectNoError(err, "create StatefulSet")
 	c.createClaim(newClaim(ns, "shared", ns, reservedFor(statefulsets, "db", "")))
@@ -430,7 +396,7 @@ func testRemovedBySomeoneElse(c *cluster) {
 	c.waitForClaim(ns, "shared", "reserved for the StatefulSet", reserved)
 	release := func() {
 		c.Helper()
-		_, err := c.Client().ResourceV1().ResourceClaims(ns).Patch(c, "shared", types.MergePatchType, []byte(`{"status":{"reservedFor":null}}`), metav1.PatchOptions{}, "status")
+		_, err := resourceClient(c.Client()).ResourceClaims(ns).Patch(c, "shared", types.MergePatchType, []byte(`{"status":{"reservedFor":null}}`), metav1.PatchOptions{}, "status")
 		c.ExpectNoError(err, "remove reference")
 	}
 	release()
@@ -478,7 +444,7 @@ func testListFull(c *cluster) {
 	// The next change makes room.
 	first := c.podsOf(ns, "many")[0]
 	c.agent.finish(&first, v1.PodSucceeded)
-	c.Eventually(func(tCtx ktesting.TContext) v1.PodPhase {
+	eventually(c.TContext, func(tCtx ktesting.TContext) v1.PodPhase {
 		return c.getPod(pod).Status.Phase
 	}).WithTimeout(timeout).Should(gomega.Equal(v1.PodRunning), "pod that did not fit before")
 }
@@ -489,7 +455,7 @@ func testPerPodWithoutTimestamp(c *cluster) {
 	ns := c.createNamespace()
 	claim := c.createClaim(newClaim(ns, "old", ns, nil))
 	claim = c.allocate(claim, false)
-	if claim.Status.Allocation.AllocationTimestamp != nil {
+	if hasTimestamp(claim.Status.Allocation) {
 		c.Fatal("the claim was supposed to have no timestamp")
 	}
 	c.createPod(newPod(ns, "a", "old"))
@@ -499,16 +465,14 @@ func testPerPodWithoutTimestamp(c *cluster) {
 // testRecreated deletes a StatefulSet and creates another one of the same name. The
 // claim was meant for the first one.
 func testRecreated(c *cluster) {
-	ns := c.createNamespace()
-	h := observe(c.TContext, ns)
-	c.createDevices(ns, 1)
+	ns, h := c.begin(1)
 	set, err := c.Client().AppsV1().StatefulSets(ns).Create(c, newStatefulSet(ns, "db", "shared", 2), metav1.CreateOptions{})
 	c.ExpectNoError(err, "create StatefulSet")
 	c.createClaim(newClaim(ns, "shared", ns, reservedFor(statefulsets, "db", set.UID)))
 	c.waitForRunning(ns, "db", 2)
 	c.waitForClaim(ns, "shared", "reserved for the StatefulSet", reservedForOnly(statefulsets, "db", set.UID))
 	c.ExpectNoError(c.Client().AppsV1().StatefulSets(ns).Delete(c, "db", metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationForeground)}))
-	c.Eventually(func(tCtx ktesting.TContext) error {
+	eventually(c.TContext, func(tCtx ktesting.TContext) error {
 		_, err := c.Client().AppsV1().StatefulSets(ns).Create(tCtx, newStatefulSet(ns, "db", "shared", 0), metav1.CreateOptions{})
 		return err
 	}).WithTimeout(timeout).Should(gomega.Succeed(), "recreate StatefulSet")
@@ -518,18 +482,14 @@ func testRecreated(c *cluster) {
 
 // testTerminatingPods deletes a Job whose pods take their time.
 func testTerminatingPods(c *cluster) {
-	ns := c.createNamespace()
-	h := observe(c.TContext, ns)
-	c.createDevices(ns, 1)
-	c.createClaim(newClaim(ns, "shared", ns, reservedFor(jobs, "train", "")))
-	job := c.createJob(newJob(ns, "train", "shared", 2))
-	running := c.waitForRunning(ns, "train", 2)
-	c.waitForClaim(ns, "shared", "reserved for the Job", reservedForOnly(jobs, "train", job.UID))
+	ns, h := c.begin(1)
+	c.createSharedClaim(ns)
+	running, reserved := c.startJob(ns, 2)
 	for i := range running {
 		c.agent.hold(&running[i])
 	}
 	c.deleteJob(ns, "train", metav1.DeletePropagationBackground)
-	c.consistently(ns, "shared", "reserved while pods terminate", reservedForOnly(jobs, "train", job.UID))
+	c.consistently(ns, "shared", "reserved while pods terminate", reserved)
 	c.agent.release(&running[0])
 	c.agent.release(&running[1])
 	c.waitForDeallocated(ns, "shared")

@@ -54,7 +54,7 @@ func TestRaces(t *testing.T) {
 		{"ControllerGateOff", testControllerGateOff},
 		{"SchedulerGateOff", testSchedulerGateOff},
 	} {
-		tCtx.Run(tc.name, func(tCtx ktesting.TContext) {
+		run(tCtx, tc.name, func(tCtx ktesting.TContext) {
 			c := c.withTest(tCtx)
 			tCtx.Cleanup(c.scheduler.faults.reset)
 			tCtx.Cleanup(c.controller.faults.reset)
@@ -76,18 +76,25 @@ func (c *cluster) scaleStatefulSet(ns, name string, replicas string) {
 	c.ExpectNoError(err, "scale StatefulSet")
 }
 
+// startStatefulSet creates a StatefulSet and its claim and waits until its pods
+// run. It returns the claim and a condition for a claim that is reserved for that
+// StatefulSet only.
+func (c *cluster) startStatefulSet(ns string, pods int32) (*resourceapi.ResourceClaim, func(*resourceapi.ResourceClaim) bool) {
+	c.Helper()
+	set := c.createStatefulSet(ns, "db", "shared", pods)
+	c.createClaim(newClaim(ns, "shared", ns, reservedFor(statefulsets, "db", set.UID)))
+	c.waitForRunning(ns, "db", int(pods))
+	reserved := reservedForOnly(statefulsets, "db", set.UID)
+	return c.waitForClaim(ns, "shared", "reserved for the StatefulSet", reserved), reserved
+}
+
 // testStaleCache: the controller believes that there are no pods because
 // its cache is outdated.
 func testStaleCache(c *cluster) {
-	ns := c.createNamespace()
-	h := observe(c.TContext, ns)
-	c.createDevices(ns, 1)
-	set := c.createStatefulSet(ns, "db", "shared", 1)
-	c.createClaim(newClaim(ns, "shared", ns, reservedFor(statefulsets, "db", set.UID)))
-	c.waitForRunning(ns, "db", 1)
+	ns, h := c.begin(1)
+	_, reserved := c.startStatefulSet(ns, 1)
 	c.scaleStatefulSet(ns, "db", "0")
 	c.waitForNoPods(ns, "db")
-	reserved := reservedForOnly(statefulsets, "db", set.UID)
 	c.consistently(ns, "shared", "reserved while scaled to zero", reserved)
 
 	c.controller.faults.stall("pods")
@@ -105,14 +112,8 @@ func testStaleCache(c *cluster) {
 // testPodAfterLastLook: a pod turns up when the controller has
 // decided already that there are none and is about to deallocate.
 func testPodAfterLastLook(c *cluster) {
-	ns := c.createNamespace()
-	h := observe(c.TContext, ns)
-	c.createDevices(ns, 1)
-	set := c.createStatefulSet(ns, "db", "shared", 1)
-	c.createClaim(newClaim(ns, "shared", ns, reservedFor(statefulsets, "db", set.UID)))
-	c.waitForRunning(ns, "db", 1)
-	reserved := reservedForOnly(statefulsets, "db", set.UID)
-	before := c.waitForClaim(ns, "shared", "reserved for the StatefulSet", reserved)
+	ns, h := c.begin(1)
+	before, reserved := c.startStatefulSet(ns, 1)
 
 	deallocating := make(chan struct{})
 	proceed := make(chan struct{})
@@ -121,7 +122,7 @@ func testPodAfterLastLook(c *cluster) {
 		if !isWriteOf(req, "/resourceclaims/shared/status/") || !strings.Contains(req.URL.Path, ns) {
 			return nil
 		}
-		claim, err := c.Client().ResourceV1().ResourceClaims(ns).Get(req.Context(), "shared", metav1.GetOptions{})
+		claim, err := resourceClient(c.Client()).ResourceClaims(ns).Get(req.Context(), "shared", metav1.GetOptions{})
 		if err != nil || len(claim.Status.ReservedFor) > 0 || !once.CompareAndSwap(false, true) {
 			return nil
 		}
@@ -154,9 +155,7 @@ var errInjected = errors.New("injected by test")
 // testFirstPodFails: the claim gets allocated and reserved for the first pods, which
 // then cannot be bound.
 func testFirstPodFails(c *cluster) {
-	ns := c.createNamespace()
-	h := observe(c.TContext, ns)
-	c.createDevices(ns, 1)
+	ns, h := c.begin(1)
 	var failures atomic.Int32
 	c.scheduler.faults.setBefore(func(req *http.Request) error {
 		if isWriteOf(req, "/binding/") && strings.Contains(req.URL.Path, ns) && failures.Add(1) <= 3 {
@@ -164,16 +163,12 @@ func testFirstPodFails(c *cluster) {
 		}
 		return nil
 	})
-	c.createClaim(newClaim(ns, "shared", ns, reservedFor(jobs, "train", "")))
-	job := c.createJob(newJob(ns, "train", "shared", 5))
-	running := c.waitForRunning(ns, "train", 5)
+	c.createSharedClaim(ns)
+	running, _ := c.startJob(ns, 5)
 	if failures.Load() < 3 {
 		c.Errorf("expected at least three failed bindings, got %d", failures.Load())
 	}
-	c.waitForClaim(ns, "shared", "reserved for the Job", reservedForOnly(jobs, "train", job.UID))
-	for i := range running {
-		c.agent.finish(&running[i], v1.PodSucceeded)
-	}
+	c.finishAll(running)
 	c.waitForDeallocated(ns, "shared")
 	if result := c.check(h); result.allocations != 1 {
 		c.Errorf("expected one allocation, got %d", result.allocations)
@@ -183,9 +178,7 @@ func testFirstPodFails(c *cluster) {
 // testClaimWriteFails: two first pods arrive at once, and storing the
 // allocation fails.
 func testClaimWriteFails(c *cluster) {
-	ns := c.createNamespace()
-	h := observe(c.TContext, ns)
-	c.createDevices(ns, 1)
+	ns, h := c.begin(1)
 	var failures atomic.Int32
 	c.scheduler.faults.setBefore(func(req *http.Request) error {
 		if isWriteOf(req, "/resourceclaims/shared/status/") && strings.Contains(req.URL.Path, ns) && failures.Add(1) <= 2 {
@@ -193,29 +186,21 @@ func testClaimWriteFails(c *cluster) {
 		}
 		return nil
 	})
-	c.createClaim(newClaim(ns, "shared", ns, reservedFor(jobs, "train", "")))
-	job := c.createJob(newJob(ns, "train", "shared", 20))
-	running := c.waitForRunning(ns, "train", 20)
+	c.createSharedClaim(ns)
+	running, _ := c.startJob(ns, 20)
 	if failures.Load() < 2 {
 		c.Errorf("expected at least two failed writes, got %d", failures.Load())
 	}
-	c.waitForClaim(ns, "shared", "reserved for the Job", reservedForOnly(jobs, "train", job.UID))
-	for i := range running {
-		c.agent.finish(&running[i], v1.PodSucceeded)
-	}
+	c.finishAll(running)
 	c.waitForDeallocated(ns, "shared")
 	c.check(h)
 }
 
 // testControllerDown: everything ends while the controller is not running.
 func testControllerDown(c *cluster) {
-	ns := c.createNamespace()
-	h := observe(c.TContext, ns)
-	c.createDevices(ns, 1)
-	c.createClaim(newClaim(ns, "shared", ns, reservedFor(jobs, "train", "")))
-	job := c.createJob(newJob(ns, "train", "shared", 2))
-	c.waitForRunning(ns, "train", 2)
-	c.waitForClaim(ns, "shared", "reserved for the Job", reservedForOnly(jobs, "train", job.UID))
+	ns, h := c.begin(1)
+	c.createSharedClaim(ns)
+	c.startJob(ns, 2)
 	c.controller.stop()
 	c.deleteJob(ns, "train", metav1.DeletePropagationForeground)
 	c.waitForNoPods(ns, "train")
@@ -223,9 +208,7 @@ func testControllerDown(c *cluster) {
 	c.waitForDeallocated(ns, "shared")
 
 	// And when it stops between both steps.
-	second := c.createJob(newJob(ns, "train", "shared", 2))
-	c.waitForRunning(ns, "train", 2)
-	c.waitForClaim(ns, "shared", "reserved for the second Job", reservedForOnly(jobs, "train", second.UID))
+	c.startJob(ns, 2)
 	c.deleteJob(ns, "train", metav1.DeletePropagationForeground)
 	c.waitForClaim(ns, "shared", "released, but not deallocated", func(claim *resourceapi.ResourceClaim) bool {
 		return len(claim.Status.ReservedFor) == 0 && claim.Status.Allocation != nil
@@ -238,15 +221,9 @@ func testControllerDown(c *cluster) {
 // testSchedulerDown: the scheduler gets restarted while a claim is allocated and
 // while it is released, but not deallocated.
 func testSchedulerDown(c *cluster) {
-	ns := c.createNamespace()
-	h := observe(c.TContext, ns)
-	c.createDevices(ns, 1)
-	set := c.createStatefulSet(ns, "db", "shared", 2)
-	c.createClaim(newClaim(ns, "shared", ns, reservedFor(statefulsets, "db", set.UID)))
+	ns, h := c.begin(1)
+	_, reserved := c.startStatefulSet(ns, 2)
 	c.createClaim(newClaim(ns, "other", ns, reservedFor(jobs, "other", "")))
-	c.waitForRunning(ns, "db", 2)
-	reserved := reservedForOnly(statefulsets, "db", set.UID)
-	c.waitForClaim(ns, "shared", "reserved for the StatefulSet", reserved)
 	c.scheduler.restart()
 	c.scaleStatefulSet(ns, "db", "4")
 	c.waitForRunning(ns, "db", 4)
@@ -292,10 +269,8 @@ func (c *cluster) withSchedulerGateOff(cb func()) {
 // testAllocatedBeforeGate: a claim that a scheduler without the feature
 // allocated remains per pod until it gets deallocated.
 func testAllocatedBeforeGate(c *cluster) {
-	ns := c.createNamespace()
-	h := observe(c.TContext, ns)
-	c.createDevices(ns, 1)
-	c.createClaim(newClaim(ns, "shared", ns, reservedFor(jobs, "train", "")))
+	ns, h := c.begin(1)
+	c.createSharedClaim(ns)
 	c.withSchedulerGateOff(func() {
 		c.createJob(newJob(ns, "train", "shared", 3))
 		c.waitForRunning(ns, "train", 3)
@@ -303,19 +278,14 @@ func testAllocatedBeforeGate(c *cluster) {
 	})
 	_, err := c.Client().BatchV1().Jobs(ns).Patch(c, "train", types.MergePatchType, []byte(`{"spec":{"parallelism":5}}`), metav1.PatchOptions{})
 	c.ExpectNoError(err, "scale Job")
-	extra := c.createPod(newPod(ns, "extra", "shared"))
+	c.createPod(newPod(ns, "extra", "shared"))
 	running := c.waitForRunning(ns, "", 4)
 	c.waitForClaim(ns, "shared", "reserved for four pods", listedPods(4))
-	for i := range running {
-		c.agent.finish(&running[i], v1.PodSucceeded)
-	}
-	_ = extra
+	c.finishAll(running)
 	c.waitForDeallocated(ns, "shared")
 
 	c.deleteJob(ns, "train", metav1.DeletePropagationForeground)
-	job := c.createJob(newJob(ns, "train", "shared", 2))
-	c.waitForRunning(ns, "train", 2)
-	c.waitForClaim(ns, "shared", "reserved for the Job", reservedForOnly(jobs, "train", job.UID))
+	c.startJob(ns, 2)
 	c.check(h)
 }
 
@@ -323,9 +293,7 @@ func testAllocatedBeforeGate(c *cluster) {
 // all of them are gone, in whatever order.
 func testMixedList(c *cluster) {
 	for _, last := range []string{"pod", "workload"} {
-		ns := c.createNamespace()
-		h := observe(c.TContext, ns)
-		c.createDevices(ns, 1)
+		ns, h := c.begin(1)
 		set := c.createStatefulSet(ns, "db", "none", 0)
 		c.createClaim(newClaim(ns, "shared", ns, reservedFor(statefulsets, "db", set.UID)))
 		var pod *v1.Pod
@@ -335,7 +303,7 @@ func testMixedList(c *cluster) {
 		})
 		claim := c.waitForClaim(ns, "shared", "reserved for the pod", listedPods(1))
 		claim.Status.ReservedFor = append(claim.Status.ReservedFor, *reservedFor(statefulsets, "db", set.UID))
-		_, err := c.Client().ResourceV1().ResourceClaims(ns).UpdateStatus(c, claim, metav1.UpdateOptions{})
+		_, err := resourceClient(c.Client()).ResourceClaims(ns).UpdateStatus(c, claim, metav1.UpdateOptions{})
 		c.ExpectNoError(err, "add reference")
 
 		end := map[string]func(){
@@ -359,14 +327,9 @@ func testMixedList(c *cluster) {
 // testControllerGateOff: a controller without the feature keeps references that it
 // knows nothing about. They get released when the feature is on again.
 func testControllerGateOff(c *cluster) {
-	ns := c.createNamespace()
-	h := observe(c.TContext, ns)
-	c.createDevices(ns, 1)
-	c.createClaim(newClaim(ns, "shared", ns, reservedFor(jobs, "train", "")))
-	job := c.createJob(newJob(ns, "train", "shared", 2))
-	c.waitForRunning(ns, "train", 2)
-	reserved := reservedForOnly(jobs, "train", job.UID)
-	c.waitForClaim(ns, "shared", "reserved for the Job", reserved)
+	ns, h := c.begin(1)
+	c.createSharedClaim(ns)
+	_, reserved := c.startJob(ns, 2)
 
 	c.controller.stop()
 	setGate(c.TContext, false)
@@ -384,13 +347,8 @@ func testControllerGateOff(c *cluster) {
 // without the feature. Pods which run are not affected, and further ones get
 // listed because that scheduler knows no other way.
 func testSchedulerGateOff(c *cluster) {
-	ns := c.createNamespace()
-	h := observe(c.TContext, ns)
-	c.createDevices(ns, 1)
-	set := c.createStatefulSet(ns, "db", "shared", 2)
-	c.createClaim(newClaim(ns, "shared", ns, reservedFor(statefulsets, "db", set.UID)))
-	c.waitForRunning(ns, "db", 2)
-	c.waitForClaim(ns, "shared", "reserved for the StatefulSet", reservedForOnly(statefulsets, "db", set.UID))
+	ns, h := c.begin(1)
+	c.startStatefulSet(ns, 2)
 	c.withSchedulerGateOff(func() {
 		c.scaleStatefulSet(ns, "db", "3")
 		c.waitForRunning(ns, "db", 3)

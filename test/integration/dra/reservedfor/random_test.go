@@ -247,7 +247,7 @@ func (r *randomRun) createSlotClaim(s *slot) bool {
 		}
 		uid = obj.GetUID()
 	}
-	_, err := r.Client().ResourceV1().ResourceClaims(r.ns).Create(r, newClaim(r.ns, s.name, r.ns, reservedFor(s.kind, s.name, uid)), metav1.CreateOptions{})
+	_, err := resourceClient(r.Client()).ResourceClaims(r.ns).Create(r, newClaim(r.ns, s.name, r.ns, reservedFor(s.kind, s.name, uid)), metav1.CreateOptions{})
 	return r.expected(err, "create claim")
 }
 
@@ -365,18 +365,18 @@ func (r *randomRun) recreateWorkload(s *slot) bool {
 
 func (r *randomRun) deleteClaim(s *slot) bool {
 	r.Helper()
-	return r.expected(r.Client().ResourceV1().ResourceClaims(r.ns).Delete(r, s.name, metav1.DeleteOptions{}), "delete claim")
+	return r.expected(resourceClient(r.Client()).ResourceClaims(r.ns).Delete(r, s.name, metav1.DeleteOptions{}), "delete claim")
 }
 
 // releaseClaim removes what the claim is reserved for, also while it is used.
 func (r *randomRun) releaseClaim(s *slot) bool {
 	r.Helper()
-	claim, err := r.Client().ResourceV1().ResourceClaims(r.ns).Get(r, s.name, metav1.GetOptions{})
+	claim, err := resourceClient(r.Client()).ResourceClaims(r.ns).Get(r, s.name, metav1.GetOptions{})
 	if !r.expected(err, "get claim") || len(claim.Status.ReservedFor) == 0 {
 		return false
 	}
 	claim.Status.ReservedFor = nil
-	_, err = r.Client().ResourceV1().ResourceClaims(r.ns).UpdateStatus(r, claim, metav1.UpdateOptions{})
+	_, err = resourceClient(r.Client()).ResourceClaims(r.ns).UpdateStatus(r, claim, metav1.UpdateOptions{})
 	return r.expected(err, "release claim")
 }
 
@@ -396,7 +396,7 @@ func (r *randomRun) endAll() {
 	for _, s := range r.slots {
 		r.deleteWorkload(s, metav1.DeletePropagationBackground)
 	}
-	r.Eventually(func(tCtx ktesting.TContext) []string {
+	eventually(r.TContext, func(tCtx ktesting.TContext) []string {
 		var remaining []string
 		// Orphaned by a Deployment, they keep creating pods.
 		err := r.Client().AppsV1().ReplicaSets(r.ns).DeleteCollection(tCtx, metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationBackground)}, metav1.ListOptions{})
@@ -421,8 +421,8 @@ func (r *randomRun) endAll() {
 // waitForFree waits until the claim of a slot, if there is one, is deallocated.
 func (r *randomRun) waitForFree(s *slot) {
 	r.Helper()
-	r.Eventually(func(tCtx ktesting.TContext) bool {
-		claim, err := r.Client().ResourceV1().ResourceClaims(r.ns).Get(tCtx, s.name, metav1.GetOptions{})
+	eventually(r.TContext, func(tCtx ktesting.TContext) bool {
+		claim, err := resourceClient(r.Client()).ResourceClaims(r.ns).Get(tCtx, s.name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			return true
 		}
@@ -432,7 +432,7 @@ func (r *randomRun) waitForFree(s *slot) {
 	// A claim which names the UID of a workload that is gone is of no use for the
 	// next round.
 	if s.withUID {
-		err := r.Client().ResourceV1().ResourceClaims(r.ns).Delete(r, s.name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To(int64(0))})
+		err := resourceClient(r.Client()).ResourceClaims(r.ns).Delete(r, s.name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To(int64(0))})
 		r.expected(err, "delete claim")
 	}
 }

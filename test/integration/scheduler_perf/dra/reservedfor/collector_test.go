@@ -134,7 +134,7 @@ func startCollector(tCtx ktesting.TContext, namespace string, done func(*report)
 		cancel()
 		return fmt.Errorf("watch pods: %w", err)
 	}
-	if err := watchAll(ctx, &wg, c.client.ResourceV1().ResourceClaims(namespace).Watch, func(event watch.Event) {
+	if err := watchAll(ctx, &wg, resourceClient(c.client).ResourceClaims(namespace).Watch, func(event watch.Event) {
 		if claim, ok := event.Object.(*resourceapi.ResourceClaim); ok && claim.Name == claimName {
 			c.claim(event.Type, claim)
 		}
@@ -142,7 +142,7 @@ func startCollector(tCtx ktesting.TContext, namespace string, done func(*report)
 		cancel()
 		return fmt.Errorf("watch claims: %w", err)
 	}
-	wg.Go(func() {
+	inBackground(&wg, func() {
 		ticker := time.NewTicker(50 * time.Millisecond)
 		defer ticker.Stop()
 		for {
@@ -172,7 +172,7 @@ func watchAll(ctx context.Context, wg *sync.WaitGroup, start func(context.Contex
 	if err != nil {
 		return err
 	}
-	wg.Go(func() {
+	inBackground(wg, func() {
 		last := ""
 		for ctx.Err() == nil {
 			for event := range w.ResultChan() {
@@ -413,7 +413,7 @@ func maxMemoryMiB() int {
 	if err != nil {
 		return 0
 	}
-	for line := range bytes.Lines(data) {
+	for _, line := range bytes.Split(data, []byte("\n")) {
 		if value, ok := bytes.CutPrefix(line, []byte("VmHWM:")); ok {
 			kib, err := strconv.Atoi(string(bytes.TrimSpace(bytes.TrimSuffix(bytes.TrimSpace(value), []byte("kB")))))
 			if err != nil {
@@ -423,4 +423,13 @@ func maxMemoryMiB() int {
 		}
 	}
 	return 0
+}
+
+// inBackground runs something until it returns.
+func inBackground(wg *sync.WaitGroup, f func()) {
+	wg.Add(1)
+	go func() {
+		defer wg.Done()
+		f()
+	}()
 }

@@ -34,11 +34,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	_ "k8s.io/component-base/logs/json/register"
-	"k8s.io/dynamic-resource-allocation/structured"
-	"k8s.io/kubernetes/pkg/scheduler"
 	perf "k8s.io/kubernetes/test/integration/scheduler_perf"
 	"k8s.io/kubernetes/test/utils/ktesting"
-	"k8s.io/utils/ptr"
 )
 
 const (
@@ -80,9 +77,9 @@ func TestMain(m *testing.M) {
 // only measure.
 func TestSchedulerPerf(t *testing.T) {
 	reports := map[string]*report{}
-	perf.RunIntegrationPerfScheduling(t, "integration-config.yaml", perf.WithNodeUpdateFn(func(tCtx ktesting.TContext, _ *scheduler.Scheduler, _ *perf.Workload, _ *v1.NodeList) error {
+	runIntegration(t, func(tCtx ktesting.TContext) error {
 		return prepare(tCtx, func(r *report) { reports[r.Name] = r })
-	}))
+	})
 	for name, r := range reports {
 		t.Run(name, func(t *testing.T) {
 			if r.Scheduled != r.Pods || r.Pods < 300 {
@@ -102,28 +99,6 @@ func TestSchedulerPerf(t *testing.T) {
 	if len(reports) != 2 {
 		t.Errorf("expected two reports, got %d", len(reports))
 	}
-}
-
-// BenchmarkPerfScheduling has to contain exactly this word to be picked up by
-// benchmark jobs.
-func BenchmarkPerfScheduling(b *testing.B) {
-	// The default allocator.
-	structured.EnableAllocators("incubating")
-	defer structured.EnableAllocators()
-	perf.RunBenchmarkPerfScheduling(b, "performance-config.yaml", "dra_reservedfor", nil, perf.WithNodeUpdateFn(func(tCtx ktesting.TContext, _ *scheduler.Scheduler, _ *perf.Workload, _ *v1.NodeList) error {
-		return prepare(tCtx, func(r *report) { writeReport(tCtx, r) })
-	}))
-}
-
-// BenchmarkPerfSchedulingUpstream runs upstream's workloads, with the same
-// measurements as for ours.
-func BenchmarkPerfSchedulingUpstream(b *testing.B) {
-	structured.EnableAllocators("incubating")
-	defer structured.EnableAllocators()
-	b.Chdir("..")
-	perf.RunBenchmarkPerfScheduling(b, "performance-config.yaml", "dra_upstream", nil, perf.WithPrepareFn(func(tCtx ktesting.TContext) error {
-		return startCollector(tCtx, "test", func(r *report) { writeReport(tCtx, r) })
-	}))
 }
 
 func writeReport(tCtx ktesting.TContext, r *report) {
@@ -149,7 +124,7 @@ func prepare(tCtx ktesting.TContext, done func(r *report)) error {
 
 func prepareClaim(tCtx ktesting.TContext) error {
 	client := tCtx.Client()
-	_, err := client.ResourceV1().DeviceClasses().Create(tCtx, &resourceapi.DeviceClass{
+	_, err := resourceClient(client).DeviceClasses().Create(tCtx, &resourceapi.DeviceClass{
 		ObjectMeta: metav1.ObjectMeta{Name: className},
 		Spec: resourceapi.DeviceClassSpec{Selectors: []resourceapi.DeviceSelector{{
 			CEL: &resourceapi.CELDeviceSelector{Expression: fmt.Sprintf("device.driver == %q", driverName)},
@@ -158,13 +133,13 @@ func prepareClaim(tCtx ktesting.TContext) error {
 	if err != nil {
 		return fmt.Errorf("create DeviceClass: %w", err)
 	}
-	_, err = client.ResourceV1().ResourceSlices().Create(tCtx, &resourceapi.ResourceSlice{
+	_, err = resourceClient(client).ResourceSlices().Create(tCtx, &resourceapi.ResourceSlice{
 		ObjectMeta: metav1.ObjectMeta{Name: "bench"},
 		Spec: resourceapi.ResourceSliceSpec{
 			Driver:   driverName,
 			Pool:     resourceapi.ResourcePool{Name: "pool", ResourceSliceCount: 1},
-			AllNodes: ptr.To(true),
-			Devices:  []resourceapi.Device{{Name: "device-0"}},
+			AllNodes: allNodes,
+			Devices:  []resourceapi.Device{newDevice("device-0")},
 		},
 	}, metav1.CreateOptions{})
 	if err != nil {
@@ -177,12 +152,12 @@ func prepareClaim(tCtx ktesting.TContext) error {
 	}
 
 	// As JSON because an unpatched tree has no Go type with this field.
-	spec := fmt.Sprintf(`"devices":{"requests":[{"name":"req","exactly":{"deviceClassName":%q}}]}`, className)
+	spec := fmt.Sprintf(`"devices":{"requests":[%s]}`, requestJSON("req", className))
 	if strings.Contains(tCtx.Name(), "/SharedClaimForWorkload/") || strings.Contains(tCtx.Name(), "/Release/") {
 		spec += fmt.Sprintf(`,"reservedFor":{"apiGroup":"batch","resource":"jobs","name":%q,"uid":%q}`, jobName, job.UID)
 	}
-	body := fmt.Sprintf(`{"apiVersion":"resource.k8s.io/v1","kind":"ResourceClaim","metadata":{"name":%q},"spec":{%s}}`, claimName, spec)
-	err = client.ResourceV1().RESTClient().Post().Namespace(namespace).Resource("resourceclaims").
+	body := fmt.Sprintf(`{"apiVersion":%q,"kind":"ResourceClaim","metadata":{"name":%q},"spec":{%s}}`, resourceapi.SchemeGroupVersion, claimName, spec)
+	err = resourceClient(client).RESTClient().Post().Namespace(namespace).Resource("resourceclaims").
 		Param("fieldValidation", "Strict").SetHeader("Content-Type", "application/json").Body([]byte(body)).Do(tCtx).Error()
 	if err != nil {
 		return fmt.Errorf("create claim: %w", err)
@@ -196,12 +171,12 @@ func prepareClaim(tCtx ktesting.TContext) error {
 // fillClaim reserves the claim for as many pods as possible.
 func fillClaim(tCtx ktesting.TContext) error {
 	client := tCtx.Client()
-	claim, err := client.ResourceV1().ResourceClaims(namespace).Get(tCtx, claimName, metav1.GetOptions{})
+	claim, err := resourceClient(client).ResourceClaims(namespace).Get(tCtx, claimName, metav1.GetOptions{})
 	if err != nil {
 		return fmt.Errorf("get claim: %w", err)
 	}
 	claim.Finalizers = append(claim.Finalizers, resourceapi.Finalizer)
-	if claim, err = client.ResourceV1().ResourceClaims(namespace).Update(tCtx, claim, metav1.UpdateOptions{}); err != nil {
+	if claim, err = resourceClient(client).ResourceClaims(namespace).Update(tCtx, claim, metav1.UpdateOptions{}); err != nil {
 		return fmt.Errorf("add finalizer: %w", err)
 	}
 	var refs []resourceapi.ResourceClaimConsumerReference
@@ -222,13 +197,13 @@ func fillClaim(tCtx ktesting.TContext) error {
 	claim.Status = resourceapi.ResourceClaimStatus{
 		ReservedFor: refs,
 		Allocation: &resourceapi.AllocationResult{
-			AllocationTimestamp: ptr.To(metav1.Now()),
 			Devices: resourceapi.DeviceAllocationResult{Results: []resourceapi.DeviceRequestAllocationResult{{
 				Request: "req", Driver: driverName, Pool: "pool", Device: "device-0",
 			}}},
 		},
 	}
-	if _, err := client.ResourceV1().ResourceClaims(namespace).UpdateStatus(tCtx, claim, metav1.UpdateOptions{}); err != nil {
+	addTimestamp(claim.Status.Allocation)
+	if _, err := resourceClient(client).ResourceClaims(namespace).UpdateStatus(tCtx, claim, metav1.UpdateOptions{}); err != nil {
 		return fmt.Errorf("fill claim: %w", err)
 	}
 	return nil

@@ -1,0 +1,30 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package benchmark
+
+import "k8s.io/kubernetes/test/utils/ktesting"
+
+// NodesCreated gets called in a workload after nodes were created, unless it is
+// nil. Later releases have an option for that.
+var NodesCreated func(tCtx ktesting.TContext) error
+
+func nodesCreated(tCtx ktesting.TContext) error {
+	if NodesCreated == nil {
+		return nil
+	}
+	return NodesCreated(tCtx)
+}
