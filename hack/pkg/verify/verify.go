@@ -143,7 +143,7 @@ func (v *Verifier) pins(ctx context.Context) error {
 			return err
 		}
 		for _, d := range dirs {
-			if !d.IsDir() {
+			if d.Name() == "README.md" {
 				continue
 			}
 			if _, err := v.Ledger.Release(d.Name()); err != nil {

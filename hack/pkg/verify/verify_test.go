@@ -307,8 +307,9 @@ func TestPins(t *testing.T) {
 	write(t, v, upstream.PinDir("1.35")+"/version", "v1.35.4\n")
 	write(t, v, "api/1.34/x.diff", "")
 	write(t, v, "api/README.md", "")
+	write(t, v, "hack/releases/stray", "")
 	err := run(t, v, v.pins)
-	for _, want := range []string{"release 1.36 has no pin", "hack/releases/1.35: release 1.35 (v1.35.4) is planned", "api/1.34: "} {
+	for _, want := range []string{"release 1.36 has no pin", "hack/releases/1.35: release 1.35 (v1.35.4) is planned", "hack/releases/stray: ", "api/1.34: "} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
 		}
