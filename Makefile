@@ -62,8 +62,8 @@ demo: ## Tell the shared-claim story on a cluster; start one if none runs.
 ##@ Test
 
 .PHONY: test
-test: deps ## Everything that a contributor must pass: verify, unit, integration and cluster tests.
-	@$(CARRY) test --release $(RELEASE)
+test: deps ## Everything that a contributor must pass, and shortly for the other releases. With RELEASE=x: everything for x alone.
+	@$(CARRY) test --release $(RELEASE) $(if $(filter file,$(origin RELEASE)),--others)
 
 .PHONY: test-unit
 test-unit: ## Unit tests of all packages that we touch, ours and upstream's.

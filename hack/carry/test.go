@@ -18,41 +18,49 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"kubernetes-dra/hack/pkg/testplan"
 	"kubernetes-dra/hack/pkg/testrun"
 	"kubernetes-dra/hack/pkg/tools"
+	"kubernetes-dra/hack/pkg/tree"
 )
 
 func init() {
 	register(command{
 		name:  "test",
-		args:  "[--release 1.36] [--verify] [--hack] [--unit] [--integration] [--cluster] [--only text] [--tree dir]",
+		args:  "[--release 1.36] [--others] [--verify] [--hack] [--unit] [--integration] [--cluster] [--only text] [--tree dir]",
 		short: "run tests: all of them, or only some parts",
 		run:   runTest,
 	})
 }
 
-// testRun is one invocation of "carry test".
+// testRun is what "carry test" does for one release.
 type testRun struct {
 	*testrun.Runner
+	source        *tree.Tree
 	repo, release string
 	// tree is only set for the parts which need it.
 	tree, output string
 	plan         *testplan.Plan
 	only         string
+	// short leaves out what takes long and says little that is not known from
+	// another release: the race detector, gates on, upstream's integration tests.
+	short bool
 }
 
 func runTest(ctx context.Context, args []string) error {
 	flags := newFlags("test")
 	release := flags.String("release", "", "release to test (default: the newest)")
-	tree := flags.String("tree", "", "Kubernetes tree to test as it is (default: the one that gets built for the release)")
+	others := flags.Bool("others", false, "test the other releases as well, but shortly: unit tests, and our integration tests")
+	given := flags.String("tree", "", "Kubernetes tree to test as it is (default: the one that gets built for the release)")
 	only := flags.String("only", "", "test only packages whose import path has this text")
 	parts := []struct {
 		name, help string
@@ -84,47 +92,116 @@ func runTest(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	r := &testRun{
-		Runner:  &testrun.Runner{Out: os.Stdout, LogDir: filepath.Join(t.Output, "logs")},
-		repo:    t.Repo,
-		release: t.Release.Name,
-		output:  t.Output,
-		only:    *only,
+	r := newTestRun(t, *only)
+	var short []*testRun
+	if *others {
+		for _, other := range t.Ledger.Carried() {
+			if other.Name == t.Release.Name {
+				continue
+			}
+			t, err := openTree(other.Name)
+			if err != nil {
+				return err
+			}
+			o := newTestRun(t, *only)
+			o.short, o.Prefix = true, other.Name+": "
+			short = append(short, o)
+		}
 	}
+	startShort := sync.OnceValue(func() (wait func() error) {
+		return inBackground(func() error { return testShort(ctx, short) })
+	})
 	for _, part := range parts {
 		if !all && !*part.wanted {
 			continue
 		}
-		if (part.name == "unit" || part.name == "integration") && r.plan == nil {
-			if r.tree = *tree; r.tree == "" {
-				if _, err := t.Build(ctx); err != nil {
-					return err
-				}
-				r.tree = t.Dir()
-			}
-			if r.tree, err = filepath.Abs(r.tree); err != nil {
+		if part.name == "unit" || part.name == "integration" {
+			if err := r.prepare(ctx, *given); err != nil {
 				return err
 			}
-			files, err := testplan.Files(t.Repo, t.Ledger, t.Release.Name)
-			if err != nil {
-				return err
-			}
-			if r.plan, err = testplan.New(ctx, r.tree, r.release, files, testplan.Gates(t.Ledger, t.Release.Name)); err != nil {
-				return err
-			}
-			for _, pattern := range r.plan.Absent {
-				fmt.Printf("release %s has no %s\n", r.release, pattern)
-			}
+		}
+		if part.name == "integration" {
+			// From here on, tests mostly wait. The other releases use that time.
+			startShort()
 		}
 		if err := part.run(ctx, r); err != nil {
-			return err
+			return errors.Join(err, startShort()())
 		}
 	}
-	if r.Summary() != nil {
+	if err := startShort()(); err != nil {
+		return err
+	}
+	var runners []*testrun.Runner
+	for _, o := range short {
+		runners = append(runners, o.Runner)
+	}
+	if r.Summary(runners...) != nil {
 		// It was printed already, and must remain the last line.
 		return exitError(1)
 	}
 	return nil
+}
+
+func newTestRun(t *tree.Tree, only string) *testRun {
+	return &testRun{
+		Runner:  &testrun.Runner{Out: os.Stdout, LogDir: filepath.Join(t.Output, "logs")},
+		source:  t,
+		repo:    t.Repo,
+		release: t.Release.Name,
+		output:  t.Output,
+		only:    only,
+	}
+}
+
+// prepare builds the tree, unless one is given, and determines what to test in it.
+func (r *testRun) prepare(ctx context.Context, given string) error {
+	if r.plan != nil {
+		return nil
+	}
+	if r.tree = given; r.tree == "" {
+		if _, err := r.source.Build(ctx); err != nil {
+			return err
+		}
+		r.tree = r.source.Dir()
+	}
+	var err error
+	if r.tree, err = filepath.Abs(r.tree); err != nil {
+		return err
+	}
+	files, err := testplan.Files(r.repo, r.source.Ledger, r.release)
+	if err != nil {
+		return err
+	}
+	if r.plan, err = testplan.New(ctx, r.tree, r.release, files, testplan.Gates(r.source.Ledger, r.release)); err != nil {
+		return err
+	}
+	for _, pattern := range r.plan.Absent {
+		fmt.Printf("release %s has no %s\n", r.release, pattern)
+	}
+	return nil
+}
+
+// testShort tests releases one after the other.
+func testShort(ctx context.Context, runs []*testRun) error {
+	for _, r := range runs {
+		if err := r.prepare(ctx, ""); err != nil {
+			return err
+		}
+		if err := unitPart(ctx, r); err != nil {
+			return err
+		}
+		if err := integrationPart(ctx, r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// inBackground starts a function, and returns one that waits for its result.
+func inBackground(f func() error) func() error {
+	done := make(chan error, 1)
+	go func() { done <- f() }()
+	return sync.OnceValue(func() error { return <-done })
 }
 
 // subcommand runs another command of this program.
@@ -200,11 +277,11 @@ func unitPart(ctx context.Context, r *testRun) error {
 	if err != nil {
 		return err
 	}
-	if len(r.plan.Gates) == 0 {
+	if len(r.plan.Gates) == 0 || r.short {
 		gatesOn = nil
 	}
-	race := func(t testplan.Target) bool { return t.Race }
-	noRace := func(t testplan.Target) bool { return !t.Race }
+	race := func(t testplan.Target) bool { return t.Race && !r.short }
+	noRace := func(t testplan.Target) bool { return !t.Race || r.short }
 	// The same order of flags everywhere, for the test cache.
 	timeout := "-timeout=20m"
 	// Upstream's tests of the scheduler plugin wait for a second in each of a
@@ -241,9 +318,11 @@ func integrationPart(ctx context.Context, r *testRun) error {
 	if err := tools.Build(ctx, r.repo, []string{"etcd"}, progress()); err != nil {
 		return fmt.Errorf("build etcd: %w", err)
 	}
-	r.plan.Integration = slices.DeleteFunc(r.plan.Integration, func(t testplan.Target) bool { return !strings.Contains(t.Path, r.only) })
+	r.plan.Integration = slices.DeleteFunc(r.plan.Integration, func(t testplan.Target) bool {
+		return !strings.Contains(t.Path, r.only) || r.short && !t.OnlyOurs()
+	})
 	targets, err := r.plan.Compile(ctx, filepath.Join(r.output, "test"),
-		func(t testplan.Target) { fmt.Printf("  build %s\n", t.Path) },
+		func(t testplan.Target) { fmt.Printf("  build %s%s\n", r.Prefix, t.Path) },
 		func(t testplan.Target, err error) { r.Fail(t.Path+" (integration): does not build", err) })
 	if err != nil {
 		return err

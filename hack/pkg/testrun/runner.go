@@ -80,6 +80,9 @@ type Runner struct {
 	Out io.Writer
 	// LogDir gets one directory per step with one file per package.
 	LogDir string
+	// Prefix stands before the names of steps and packages on the screen. It
+	// tells runners apart which work at the same time.
+	Prefix string
 
 	steps      []stepSummary
 	failures   []failure
@@ -115,29 +118,29 @@ func (r *Runner) printf(format string, args ...any) {
 // a build. It counts as one failed test.
 func (r *Runner) Fail(what string, err error) {
 	r.failed++
-	r.failures = append(r.failures, failure{what: what, tail: strings.Split(strings.TrimSpace(err.Error()), "\n")})
-	r.printf("  FAIL  %s\n", what)
+	r.failures = append(r.failures, failure{what: r.Prefix + what, tail: strings.Split(strings.TrimSpace(err.Error()), "\n")})
+	r.printf("  FAIL  %s%s\n", r.Prefix, what)
 }
 
 // Do runs a check which is not a Go test. It counts as one test.
 func (r *Runner) Do(name string, check func() error) {
 	start := time.Now()
-	r.printf("=== %s\n", name)
+	r.printf("=== %s%s\n", r.Prefix, name)
 	before := r.failed
 	if err := check(); err != nil {
 		r.Fail(name, err)
 	} else {
 		r.passed++
-		r.printf("  ok    %s  %s\n", name, round(time.Since(start)))
+		r.printf("  ok    %s%s  %s\n", r.Prefix, name, round(time.Since(start)))
 	}
-	r.steps = append(r.steps, stepSummary{name: name, passed: 1 - (r.failed - before), failed: r.failed - before, elapsed: time.Since(start)})
+	r.steps = append(r.steps, stepSummary{name: r.Prefix + name, passed: 1 - (r.failed - before), failed: r.failed - before, elapsed: time.Since(start)})
 }
 
 // Run runs one step. It only returns an error if the context got canceled:
 // everything else is part of the summary.
 func (r *Runner) Run(ctx context.Context, step Step) error {
 	start := time.Now()
-	r.printf("=== %s: %d packages\n", step.Name, len(step.Packages))
+	r.printf("=== %s%s: %d packages\n", r.Prefix, step.Name, len(step.Packages))
 	logs := newLogs(filepath.Join(r.LogDir, slug(step.Name)))
 	defer logs.close()
 
@@ -160,9 +163,31 @@ func (r *Runner) Run(ctx context.Context, step Step) error {
 	return nil
 }
 
-// Summary prints what was found. The last line is "N passed, N failed, N skipped".
-// It returns an error if anything failed or if nothing ran.
-func (r *Runner) Summary() error {
+// Summary prints what was found, also by other runners. The last line is
+// "N passed, N failed, N skipped". It returns an error if anything failed or if
+// nothing ran.
+func (r *Runner) Summary(others ...*Runner) error {
+	var all Runner
+	for _, runner := range slices.Concat([]*Runner{r}, others) {
+		all.failures = append(all.failures, runner.failures...)
+		all.rerun = append(all.rerun, runner.rerun...)
+		all.ownSkipped = append(all.ownSkipped, runner.ownSkipped...)
+		all.steps = append(all.steps, runner.steps...)
+		all.passed += runner.passed
+		all.failed += runner.failed
+		all.skipped += runner.skipped
+	}
+	r.printf("%s", all.report())
+	switch {
+	case all.failed > 0:
+		return fmt.Errorf("%d tests failed", all.failed)
+	case all.passed == 0:
+		return errors.New("no tests were run")
+	}
+	return nil
+}
+
+func (r *Runner) report() string {
 	var b strings.Builder
 	b.WriteString("\n")
 	for _, f := range r.failures {
@@ -195,14 +220,7 @@ func (r *Runner) Summary() error {
 		fmt.Fprintf(&b, "%-48s %7d passed %5d failed %5d skipped %9s\n", s.name, s.passed, s.failed, s.skipped, round(s.elapsed))
 	}
 	fmt.Fprintf(&b, "%d passed, %d failed, %d skipped\n", r.passed, r.failed, r.skipped)
-	r.printf("%s", b.String())
-	switch {
-	case r.failed > 0:
-		return fmt.Errorf("%d tests failed", r.failed)
-	case r.passed == 0:
-		return errors.New("no tests were run")
-	}
-	return nil
+	return b.String()
 }
 
 // stepRun is a step while it runs.
@@ -244,7 +262,7 @@ func (s *stepRun) beat() (stop func()) {
 			s.mutex.Lock()
 			packages, tests := s.packages, s.tests
 			s.mutex.Unlock()
-			s.printf("  ...   %d of %d packages, %d tests, %s\n", packages, len(s.Packages), tests, round(time.Since(s.start)))
+			s.printf("  ...   %s%d of %d packages, %d tests, %s\n", s.Prefix, packages, len(s.Packages), tests, round(time.Since(s.start)))
 		}
 	})
 	return func() {
@@ -398,7 +416,7 @@ func (s *stepRun) done(p *packageResult) {
 	if p.cached {
 		elapsed = "(cached)"
 	}
-	s.printf("  %-5s %s  %d tests  %s\n", how, p.path, len(p.tests), elapsed)
+	s.printf("  %-5s %s%s  %d tests  %s\n", how, s.Prefix, p.path, len(p.tests), elapsed)
 }
 
 // again gives failed tests of upstream another chance. It returns false if
@@ -446,7 +464,7 @@ func (s *stepRun) again(ctx context.Context, res *results) bool {
 		if len(what) == 0 {
 			what = []string{"(all tests)"}
 		}
-		s.printf("  again %s  %s\n", p.Path, strings.Join(what, " "))
+		s.printf("  again %s%s  %s\n", s.Prefix, p.Path, strings.Join(what, " "))
 		if s.reruns == nil {
 			s.reruns = map[string]int{}
 		}
@@ -500,14 +518,14 @@ func (p *packageResult) merge(later *packageResult) {
 
 // summarize adds the results of the step to those of the run.
 func (s *stepRun) summarize(res *results) {
-	sum := stepSummary{name: s.Name}
+	sum := stepSummary{name: s.Prefix + s.Name}
 	fail := func(path, test, why string, out []string) {
 		sum.failed++
 		what := path
 		if test != "" {
 			what += " " + test
 		}
-		what += " (" + s.Name + ")"
+		what += " (" + s.Prefix + s.Name + ")"
 		if why != "" {
 			what += ": " + why
 		}
@@ -544,7 +562,7 @@ func (s *stepRun) summarize(res *results) {
 				ran++
 				sum.skipped++
 				if slices.Contains(p.Own, topLevel(name)) {
-					s.ownSkipped = append(s.ownSkipped, fmt.Sprintf("%s %s (%s): %s", p.Path, name, s.Name, skipReason(t.output)))
+					s.ownSkipped = append(s.ownSkipped, fmt.Sprintf("%s %s (%s): %s", p.Path, name, s.Prefix+s.Name, skipReason(t.output)))
 				}
 			}
 		}
@@ -578,7 +596,7 @@ func (s *stepRun) summarize(res *results) {
 			if t := have.tests[name]; t != nil && t.status != passed && t.status != skipped || t == nil && have.status == failed {
 				outcome = "failed again"
 			}
-			s.rerun = append(s.rerun, fmt.Sprintf("%s (%s): run again %d times, %s", what, s.Name, s.reruns[what], outcome))
+			s.rerun = append(s.rerun, fmt.Sprintf("%s (%s): run again %d times, %s", what, s.Prefix+s.Name, s.reruns[what], outcome))
 		}
 	}
 	sum.elapsed = time.Since(s.start)
@@ -586,7 +604,7 @@ func (s *stepRun) summarize(res *results) {
 	s.passed += sum.passed
 	s.failed += sum.failed
 	s.skipped += sum.skipped
-	s.printf("  %d passed, %d failed, %d skipped in %s\n", sum.passed, sum.failed, sum.skipped, round(sum.elapsed))
+	s.printf("  %s%d passed, %d failed, %d skipped in %s\n", s.Prefix, sum.passed, sum.failed, sum.skipped, round(sum.elapsed))
 }
 
 func sortedKeys(m map[string]int) []string {

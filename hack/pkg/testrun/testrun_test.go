@@ -97,6 +97,28 @@ func expect(t *testing.T, out string, patterns ...string) {
 	}
 }
 
+func TestSummaryOfSeveral(t *testing.T) {
+	var out bytes.Buffer
+	one := &Runner{Out: &out}
+	other := &Runner{Out: &out, Prefix: "1.34: "}
+	one.Do("check", func() error { return nil })
+	other.Do("check", func() error { return nil })
+	other.Do("broken", func() error { return errors.New("out of order") })
+	if err := one.Summary(other); err == nil {
+		t.Error("no error although a check of the other runner failed")
+	}
+	expect(t, out.String(),
+		`(?m)^=== check$`, `(?m)^=== 1\.34: check$`, `(?m)^  FAIL  1\.34: broken$`,
+		`(?m)^--- FAIL 1\.34: broken\n    \| out of order$`,
+		`(?m)^check +1 passed`, `(?m)^1\.34: check +1 passed`, `(?m)^1\.34: broken +0 passed +1 failed`)
+	if got, want := lastLine(out.String()), "2 passed, 1 failed, 0 skipped"; got != want {
+		t.Errorf("last line %q, want %q", got, want)
+	}
+	if err := one.Summary(); err != nil {
+		t.Errorf("alone: %v", err)
+	}
+}
+
 func TestRerun(t *testing.T) {
 	const flaky = `package p
 
