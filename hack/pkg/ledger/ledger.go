@@ -186,7 +186,7 @@ func (l *Ledger) validate() error {
 			fail("%s: name is not like 1.36", where)
 			continue
 		}
-		if i > 0 && compare(l.Releases[i-1].Name, r.Name) >= 0 {
+		if i > 0 && Compare(l.Releases[i-1].Name, r.Name) >= 0 {
 			fail("%s: releases must be listed once, oldest first", where)
 		}
 		if !strings.HasPrefix(r.Version, "v"+r.Name+".") {
@@ -267,7 +267,7 @@ func (l *Ledger) validate() error {
 
 // GatesToSet are those that have to be turned on in a release.
 func (f *Feature) GatesToSet(release string) []string {
-	if f.DefaultOn != "" && compare(release, f.DefaultOn) >= 0 {
+	if f.DefaultOn != "" && Compare(release, f.DefaultOn) >= 0 {
 		return nil
 	}
 	return f.Gates
@@ -425,7 +425,7 @@ func ParseRange(s string) (Range, error) {
 	if !releaseName.MatchString(from) || !releaseName.MatchString(to) {
 		return Range{}, fmt.Errorf("%q is neither a release nor a range of releases", s)
 	}
-	if order := compare(from, to); order > 0 || order == 0 && isRange {
+	if order := Compare(from, to); order > 0 || order == 0 && isRange {
 		return Range{}, fmt.Errorf("range %q: the first release must be older than the second", s)
 	}
 	return Range{From: from, To: to}, nil
@@ -433,7 +433,7 @@ func ParseRange(s string) (Range, error) {
 
 // Contains says whether the release is in the range.
 func (r Range) Contains(release string) bool {
-	return compare(r.From, release) <= 0 && compare(release, r.To) <= 0
+	return Compare(r.From, release) <= 0 && Compare(release, r.To) <= 0
 }
 
 func (r Range) String() string {
@@ -443,8 +443,9 @@ func (r Range) String() string {
 	return r.From + "-" + r.To
 }
 
-// compare orders two well-formed release names.
-func compare(a, b string) int {
+// Compare orders two well-formed names of releases: it is negative if the first one
+// is older, and zero if they are the same.
+func Compare(a, b string) int {
 	return slices.Compare(numbers(a), numbers(b))
 }
 

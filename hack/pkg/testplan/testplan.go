@@ -119,10 +119,17 @@ func forcedIn(release string, gates []string) ([]force, error) {
 	return slices.Collect(maps.Values(chosen)), nil
 }
 
-// emulated is the oldest version which tests may emulate with the feature gates on:
-// the first one in which DynamicResourceAllocation, which all of them depend on, is
-// on by default.
-const emulated = "1.34"
+// oldestEmulated is the oldest version which tests may emulate with the feature
+// gates on: the first one in which DynamicResourceAllocation, which all of them
+// depend on, is on by default. In an older release it gets turned on together with
+// them, and each API server of a test emulates the very version of the release.
+func oldestEmulated(release string) string {
+	const first = "1.34"
+	if ledger.Compare(release, first) < 0 {
+		return release
+	}
+	return first
+}
 
 // Plan is what gets tested in a tree.
 type Plan struct {
@@ -373,7 +380,7 @@ func (p *Plan) GatesOn(dir string) (targets []Target, flag string, err error) {
 		}
 		targets = append(targets, t)
 	}
-	if err := o.GatesOffBefore(p.Tree, emulated, p.Gates); err != nil {
+	if err := o.GatesOffBefore(p.Tree, oldestEmulated(p.Release), p.Gates); err != nil {
 		return nil, "", err
 	}
 	forced, err := forcedIn(p.Release, p.Gates)
@@ -408,7 +415,7 @@ func (p *Plan) Compile(ctx context.Context, dir string, progress func(Target), f
 			return nil, err
 		}
 	}
-	if err := o.GatesOffBefore(p.Tree, emulated, p.Gates); err != nil {
+	if err := o.GatesOffBefore(p.Tree, oldestEmulated(p.Release), p.Gates); err != nil {
 		return nil, err
 	}
 	flag, err := o.Flag()

@@ -336,6 +336,15 @@ func TestGatesOnOlderRelease(t *testing.T) {
 	}
 }
 
+// What a test API server emulates by default must not turn the gates off.
+func TestOldestEmulated(t *testing.T) {
+	for release, want := range map[string]string{"1.32": "1.32", "1.33": "1.33", "1.34": "1.34", "1.36": "1.34"} {
+		if got := oldestEmulated(release); got != want {
+			t.Errorf("%s: want %s, got %s", release, want, got)
+		}
+	}
+}
+
 // Gates that features depend on are turned on as well where they are off by default.
 func TestGates(t *testing.T) {
 	l, err := ledger.Parse([]byte(`
