@@ -154,7 +154,7 @@ func benchClaims(ctx context.Context, b *bench.Bench, output string) ([]bench.Cl
 }
 
 // unpatchedTree checks out the base of a tree, with nothing of ours in it but the
-// benchmark itself.
+// benchmark itself, and in old releases the hook that it needs in scheduler_perf.
 func unpatchedTree(ctx context.Context, tree, base, dir string) error {
 	commit, err := git.Dir(tree).Run(ctx, "rev-parse", base+"^{commit}")
 	if err != nil {
@@ -184,14 +184,5 @@ func unpatchedTree(ctx context.Context, tree, base, dir string) error {
 	if err := os.WriteFile(filepath.Join(dir, "go.work"), work, 0o644); err != nil {
 		return err
 	}
-	for _, pkg := range []string{bench.Package, bench.ClaimsPackage} {
-		source, target := filepath.Join(tree, filepath.FromSlash(pkg)), filepath.Join(dir, filepath.FromSlash(pkg))
-		if err := os.RemoveAll(target); err != nil {
-			return err
-		}
-		if err := os.CopyFS(target, os.DirFS(source)); err != nil {
-			return err
-		}
-	}
-	return nil
+	return bench.Tree{Dir: dir}.CopyWorkloads(tree)
 }

@@ -23,8 +23,10 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -38,6 +40,14 @@ import (
 
 // Package is the directory with the workloads in a tree.
 const Package = "test/integration/scheduler_perf/dra/reservedfor"
+
+// hook are the files of a tree through which scheduler_perf tells the workloads that
+// there are nodes now. Newer releases of Kubernetes can do that without us: the
+// first file is not there, and the other one is upstream's.
+var hook = []string{
+	"test/integration/scheduler_perf/reservedfor.go",
+	"test/integration/scheduler_perf/scheduler_perf.go",
+}
 
 // Names of the workloads' cases.
 const (
@@ -186,6 +196,33 @@ func FullPlan() []Run {
 type Tree struct {
 	Dir    string
 	Binary string
+}
+
+// CopyWorkloads adds to an unpatched tree what it needs for the benchmark, and nothing
+// else of the patched one.
+func (t Tree) CopyWorkloads(patched string) error {
+	for _, pkg := range []string{Package, ClaimsPackage} {
+		source, target := filepath.Join(patched, filepath.FromSlash(pkg)), filepath.Join(t.Dir, filepath.FromSlash(pkg))
+		if err := os.RemoveAll(target); err != nil {
+			return err
+		}
+		if err := os.CopyFS(target, os.DirFS(source)); err != nil {
+			return err
+		}
+	}
+	for _, file := range hook {
+		data, err := os.ReadFile(filepath.Join(patched, filepath.FromSlash(file)))
+		if file == hook[0] && errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(t.Dir, filepath.FromSlash(file)), data, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Compile builds the benchmark in a package of a tree.

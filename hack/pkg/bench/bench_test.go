@@ -23,6 +23,7 @@ import (
 	"go/parser"
 	"go/token"
 	"go/types"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -82,6 +83,68 @@ func TestReport(t *testing.T) {
 	}
 	if !reflect.DeepEqual(read, written) {
 		t.Errorf("fields that are read:\n%v\nand written:\n%v", read, written)
+	}
+}
+
+// TestCopyWorkloads checks that an unpatched tree gets scheduler_perf with our hook only
+// where there is one.
+func TestCopyWorkloads(t *testing.T) {
+	write := func(dir, name, content string) {
+		t.Helper()
+		name = filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	read := func(dir string) map[string]string {
+		t.Helper()
+		content := map[string]string{}
+		if err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+			if err != nil || entry.IsDir() {
+				return err
+			}
+			name, err := filepath.Rel(dir, path)
+			if err != nil {
+				return err
+			}
+			data, err := os.ReadFile(path)
+			content[name] = string(data)
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		return content
+	}
+	const perf = "test/integration/scheduler_perf/scheduler_perf.go"
+	for name, withHook := range map[string]bool{"old": true, "new": false} {
+		t.Run(name, func(t *testing.T) {
+			patched, unpatched := t.TempDir(), t.TempDir()
+			want := map[string]string{Package + "/a_test.go": "new", ClaimsPackage + "/b_test.go": "b", perf: "upstream", "pkg/c.go": "upstream"}
+			write(patched, Package+"/a_test.go", "new")
+			write(patched, ClaimsPackage+"/b_test.go", "b")
+			write(patched, perf, "patched")
+			write(patched, "pkg/c.go", "patched")
+			if withHook {
+				write(patched, hook[0], "hook")
+				want[hook[0]], want[perf] = "hook", "patched"
+			}
+			write(unpatched, Package+"/a_test.go", "old")
+			write(unpatched, Package+"/gone_test.go", "old")
+			write(unpatched, perf, "upstream")
+			write(unpatched, "pkg/c.go", "upstream")
+			if err := (Tree{Dir: unpatched}).CopyWorkloads(patched); err != nil {
+				t.Fatal(err)
+			}
+			if have := read(unpatched); !reflect.DeepEqual(have, want) {
+				t.Errorf("expected %v, got %v", want, have)
+			}
+		})
+	}
+	if err := (Tree{Dir: t.TempDir()}).CopyWorkloads(t.TempDir()); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a patched tree without the benchmark must be an error, got: %v", err)
 	}
 }
 
@@ -163,8 +226,8 @@ sleep 1000 # shut down
 	for _, want := range []string{
 		"ratio to no claim, 240 pods, 100 nodes | 0.0100 | ≥ 0.9 | 0.95 | met |",
 		"the same without spec.reservedFor, 240 pods | 0.0100 | ≥ 0.3 | 0.40 | met |",
-		"| ≤ 3 | 2 | met |",
-		"| < 4 KiB | 1300 bytes | met |",
+		"writes to the claim until all pods are bound, 240 pods, 100 nodes | 0.01 per pod | ≤ 3 | 2 | met |",
+		"size of the claim, 240 pods, 100 nodes | 1300 bytes with 240 pods | < 4 KiB | 1300 bytes | met |",
 		"gate off, SchedulingWithResourceClaimTemplate | 1 | ≥ 0.97 | 1.00 | met |",
 	} {
 		if !strings.Contains(goals, want) {

@@ -23,11 +23,17 @@ import (
 	"k8s.io/kubernetes/test/utils/ktesting"
 )
 
-// In this release, scheduler_perf has no such option: a seam calls a variable.
-// There are no benchmarks because an unpatched tree does not have that.
+// In these releases, scheduler_perf has no option for that: a seam calls a variable.
+// "carry bench" adds it to the unpatched tree, too. The allocator cannot be chosen.
 
-func runIntegration(t *testing.T, nodesCreated func(tCtx ktesting.TContext) error) {
+func runIntegration(t *testing.T, config string, nodesCreated func(tCtx ktesting.TContext) error) {
 	perf.NodesCreated = nodesCreated
 	defer func() { perf.NodesCreated = nil }()
-	perf.RunIntegrationPerfScheduling(t, "integration-config.yaml")
+	perf.RunIntegrationPerfScheduling(t, config)
+}
+
+func runBenchmark(b *testing.B, config, topic string, nodesCreated func(tCtx ktesting.TContext) error) {
+	perf.NodesCreated = nodesCreated
+	defer func() { perf.NodesCreated = nil }()
+	perf.RunBenchmarkPerfScheduling(b, config, topic, nil)
 }

@@ -26,39 +26,22 @@ import (
 	"k8s.io/kubernetes/test/utils/ktesting"
 )
 
-// How scheduler_perf gets used differs between Kubernetes releases. Benchmarks exist
-// only here.
+// How scheduler_perf gets used differs between Kubernetes releases.
 
+// withNodesCreated sets the function that is called when nodes were created.
 func withNodesCreated(cb func(tCtx ktesting.TContext) error) perf.SchedulerPerfOption {
 	return perf.WithNodeUpdateFn(func(tCtx ktesting.TContext, _ *scheduler.Scheduler, _ *perf.Workload, _ *v1.NodeList) error {
 		return cb(tCtx)
 	})
 }
 
-// runIntegration runs the small workloads and calls the function for each of them when
-// its nodes exist.
-func runIntegration(t *testing.T, nodesCreated func(tCtx ktesting.TContext) error) {
-	perf.RunIntegrationPerfScheduling(t, "integration-config.yaml", withNodesCreated(nodesCreated))
+func runIntegration(t *testing.T, config string, nodesCreated func(tCtx ktesting.TContext) error) {
+	perf.RunIntegrationPerfScheduling(t, config, withNodesCreated(nodesCreated))
 }
 
-// BenchmarkPerfScheduling has to contain exactly this word to be picked up by
-// benchmark jobs.
-func BenchmarkPerfScheduling(b *testing.B) {
-	// The default allocator.
+func runBenchmark(b *testing.B, config, topic string, nodesCreated func(tCtx ktesting.TContext) error) {
+	// The default one.
 	structured.EnableAllocators("incubating")
 	defer structured.EnableAllocators()
-	perf.RunBenchmarkPerfScheduling(b, "performance-config.yaml", "dra_reservedfor", nil, withNodesCreated(func(tCtx ktesting.TContext) error {
-		return prepare(tCtx, func(r *report) { writeReport(tCtx, r) })
-	}))
-}
-
-// BenchmarkPerfSchedulingUpstream runs upstream's workloads, with the same
-// measurements as for ours.
-func BenchmarkPerfSchedulingUpstream(b *testing.B) {
-	structured.EnableAllocators("incubating")
-	defer structured.EnableAllocators()
-	b.Chdir("..")
-	perf.RunBenchmarkPerfScheduling(b, "performance-config.yaml", "dra_upstream", nil, perf.WithPrepareFn(func(tCtx ktesting.TContext) error {
-		return startCollector(tCtx, "test", func(r *report) { writeReport(tCtx, r) })
-	}))
+	perf.RunBenchmarkPerfScheduling(b, config, topic, nil, withNodesCreated(nodesCreated))
 }
