@@ -73,6 +73,21 @@ var errClaimFull = errors.New("claim cannot be reserved for more consumers")
 // allocation is not stored yet, then it is the one which is about to be stored.
 type reservationFunc func(claim *resourceapi.ResourceClaim) (*resourceapi.ResourceClaimConsumerReference, error)
 
+// sharedClaim is what PreFilter finds out about a claim that might be used by several
+// pods.
+type sharedClaim struct {
+	// shared is true if other pods might also use the claim.
+	shared bool
+
+	// pending is set if the claim was not allocated yet and the pod uses the
+	// allocation which was in flight.
+	pending *resourceapi.AllocationResult
+
+	// reservation is set if something other than the default binding may have
+	// to be added to status.reservedFor.
+	reservation reservationFunc
+}
+
 // pendingAllocationTracker is the part of the claim tracker which knows the allocations that
 // are not stored yet. Several pods can use the same one.
 type pendingAllocationTracker interface {
