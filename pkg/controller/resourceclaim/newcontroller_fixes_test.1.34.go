@@ -26,7 +26,12 @@ import (
 
 // newFixesTestController creates a controller without any feature.
 func newFixesTestController(logger klog.Logger, client *fake.Clientset, factory informers.SharedInformerFactory) (*Controller, error) {
-	return NewController(logger, Features{}, client,
+	return newFeaturesTestController(logger, Features{}, client, factory)
+}
+
+// newFeaturesTestController creates a controller with the given features.
+func newFeaturesTestController(logger klog.Logger, features Features, client *fake.Clientset, factory informers.SharedInformerFactory) (*Controller, error) {
+	return NewController(logger, features, client,
 		factory.Core().V1().Pods(),
 		factory.Resource().V1().ResourceClaims(),
 		factory.Resource().V1().ResourceClaimTemplates(),

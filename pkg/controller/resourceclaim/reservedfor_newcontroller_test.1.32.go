@@ -22,11 +22,10 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// This release has no PodGroups, the features are additional ones, and the API
-// is v1beta1.
+// In this release, the features are ours: newcontroller_fixes_test.go must do without.
 
-// newWorkloadTestController creates a controller with the given features.
-func newWorkloadTestController(logger klog.Logger, features Features, client *fake.Clientset, factory informers.SharedInformerFactory) (*Controller, error) {
+// newFeaturesTestController creates a controller with the given features.
+func newFeaturesTestController(logger klog.Logger, features Features, client *fake.Clientset, factory informers.SharedInformerFactory) (*Controller, error) {
 	return NewController(logger, false, client,
 		factory.Core().V1().Pods(),
 		factory.Resource().V1beta1().ResourceClaims(),

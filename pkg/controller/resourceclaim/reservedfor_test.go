@@ -224,7 +224,7 @@ var workloadsEnabled = Features{ReservedForWorkloads: true}
 // is one of the features.
 func watchingController(logger klog.Logger, features Features, client *fake.Clientset, factory informers.SharedInformerFactory, mapper meta.RESTMapper, metadataClient metadata.Interface) (*Controller, error) {
 	setupMetrics()
-	ec, err := newWorkloadTestController(logger, features, client, factory)
+	ec, err := newFeaturesTestController(logger, features, client, factory)
 	if err != nil {
 		return nil, err
 	}
