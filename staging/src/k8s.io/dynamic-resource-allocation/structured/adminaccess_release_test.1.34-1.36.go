@@ -14,47 +14,75 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
+// What is not in 1.32: counters and capacity that devices share.
+
 package structured
 
 import (
 	"context"
 	"fmt"
-	"slices"
-	"strings"
 	"testing"
 
-	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/dynamic-resource-allocation/cel"
 	"k8s.io/utils/ptr"
 )
 
-// oneClass is a lister that knows one class.
-type oneClass struct{ class *resourceapi.DeviceClass }
-
-func (o oneClass) List() ([]*resourceapi.DeviceClass, error) {
-	return []*resourceapi.DeviceClass{o.class}, nil
+func newAdminRequest(name string, mode resourceapi.DeviceAllocationMode, count int64, adminAccess *bool) resourceapi.DeviceRequest {
+	return resourceapi.DeviceRequest{Name: name, Exactly: &resourceapi.ExactDeviceRequest{
+		DeviceClassName: "class", AllocationMode: mode, Count: count, AdminAccess: adminAccess,
+	}}
 }
 
-func (o oneClass) Get(name string) (*resourceapi.DeviceClass, error) {
-	if name != o.class.Name {
-		return nil, fmt.Errorf("class %q not found", name)
+func newAdminDevice(name string) resourceapi.Device { return resourceapi.Device{Name: name} }
+
+func setAdminNode(spec *resourceapi.ResourceSliceSpec) { spec.NodeName = &adminNode.Name }
+
+func allocateForAdmin(t *testing.T, slices []*resourceapi.ResourceSlice, allocated []string, claims []*resourceapi.ResourceClaim) map[string][]resourceapi.AllocationResult {
+	t.Helper()
+	return allocateWithFeatures(t, Features{AdminAccess: true}, slices, allocated, nil, claims)
+}
+
+// allocateWithFeatures returns the results of each implementation that has the features.
+func allocateWithFeatures(t *testing.T, features Features, slices []*resourceapi.ResourceSlice, allocated []string, consumed map[string]string, claims []*resourceapi.ResourceClaim) map[string][]resourceapi.AllocationResult {
+	t.Helper()
+	state := AllocatedState{
+		AllocatedDevices:         sets.New[DeviceID](),
+		AllocatedSharedDeviceIDs: sets.New[SharedDeviceID](),
+		AggregatedCapacity:       NewConsumedCapacityCollection(),
 	}
-	return o.class, nil
+	for _, name := range allocated {
+		state.AllocatedDevices.Insert(MakeDeviceID(adminDriver, adminPool, name))
+	}
+	for name, quantity := range consumed {
+		state.AggregatedCapacity.Insert(NewDeviceConsumedCapacity(MakeDeviceID(adminDriver, adminPool, name), map[resourceapi.QualifiedName]resource.Quantity{"memory": resource.MustParse(quantity)}))
+	}
+	resultsOf := map[string][]resourceapi.AllocationResult{}
+	for _, implementation := range implementations {
+		enable(t, implementation)
+		allocator, err := NewAllocator(context.Background(), features, state, adminClasses, slices, cel.NewCache(10, cel.Features{EnableConsumableCapacity: true}))
+		if err != nil {
+			continue // It does not have the features.
+		}
+		results, err := allocator.Allocate(context.Background(), adminNode, claims)
+		if err != nil {
+			t.Errorf("%s: %v", implementation, err)
+			continue
+		}
+		resultsOf[implementation] = results
+	}
+	if len(resultsOf) == 0 {
+		t.Error("no implementation has the features")
+	}
+	return resultsOf
 }
 
-// TestAdminAccess covers that admin access takes nothing from others, and gets what others have,
-// with each implementation of the allocator that has the features.
-func TestAdminAccess(t *testing.T) {
-	const driver, pool = "driver.example.com", "pool"
-	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node"}}
-	classes := oneClass{&resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "class"}}}
-
+// TestAdminAccessShared covers that admin access takes nothing of what devices share.
+func TestAdminAccessShared(t *testing.T) {
 	device := func(name string, edit ...func(*resourceapi.Device)) resourceapi.Device {
-		d := resourceapi.Device{Name: name}
+		d := newAdminDevice(name)
 		for _, edit := range edit {
 			edit(&d)
 		}
@@ -72,21 +100,15 @@ func TestAdminAccess(t *testing.T) {
 		}
 	}
 	slice := func(devices ...resourceapi.Device) *resourceapi.ResourceSlice {
-		return &resourceapi.ResourceSlice{
-			ObjectMeta: metav1.ObjectMeta{Name: "slice"},
-			Spec: resourceapi.ResourceSliceSpec{
-				Driver: driver, NodeName: &node.Name, Devices: devices,
-				Pool: resourceapi.ResourcePool{Name: pool, ResourceSliceCount: 1},
-			},
-		}
+		s := adminSlice()
+		s.Spec.Devices = devices
+		return s
 	}
 	counterSet := func(quantity string) []resourceapi.CounterSet {
 		return []resourceapi.CounterSet{{Name: "set", Counters: map[string]resourceapi.Counter{"memory": {Value: resource.MustParse(quantity)}}}}
 	}
 	request := func(name string, admin bool, edit ...func(*resourceapi.ExactDeviceRequest)) resourceapi.DeviceRequest {
-		r := resourceapi.DeviceRequest{Name: name, Exactly: &resourceapi.ExactDeviceRequest{
-			DeviceClassName: "class", AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: 1,
-		}}
+		r := newAdminRequest(name, resourceapi.DeviceAllocationModeExactCount, 1, nil)
 		if admin {
 			r.Exactly.AdminAccess = &admin
 		}
@@ -115,7 +137,6 @@ func TestAdminAccess(t *testing.T) {
 		}
 		return claims
 	}
-	basic := Features{AdminAccess: true}
 	counters := Features{AdminAccess: true, PartitionableDevices: true}
 	capacity := Features{AdminAccess: true, ConsumableCapacity: true}
 	both := Features{AdminAccess: true, ConsumableCapacity: true, PartitionableDevices: true}
@@ -126,48 +147,9 @@ func TestAdminAccess(t *testing.T) {
 		allocated []string          // devices
 		consumed  map[string]string // memory of devices
 		claims    []*resourceapi.ResourceClaim
-		// expect has one word for each claim, with the devices separated by commas and "!" behind
-		// those with admin access. Empty if there is no solution.
+		// expect is a result as in describeResults.
 		expect string
 	}{
-		"device in use": {
-			features: basic, slices: []*resourceapi.ResourceSlice{slice(device("a"))}, allocated: []string{"a"},
-			claims: claims(claim(request("r", true))), expect: "a!",
-		},
-		"all devices, some in use": {
-			features: basic, slices: []*resourceapi.ResourceSlice{slice(device("a"), device("b"), device("c"))}, allocated: []string{"b"},
-			claims: claims(claim(request("r", true, all))), expect: "a!,b!,c!",
-		},
-		"admin access after another claim of the pod": {
-			features: basic, slices: []*resourceapi.ResourceSlice{slice(device("a"))},
-			claims: claims(claim(request("r", false)), claim(request("r", true))), expect: "a a!",
-		},
-		"admin access before another claim of the pod": {
-			features: basic, slices: []*resourceapi.ResourceSlice{slice(device("a"))},
-			claims: claims(claim(request("r", true)), claim(request("r", false))), expect: "a! a",
-		},
-		"all with admin access, all devices for another claim": {
-			features: basic, slices: []*resourceapi.ResourceSlice{slice(device("a"), device("b"))},
-			claims: claims(claim(request("r", true, all)), claim(request("r", false, all))), expect: "a!,b! a,b",
-		},
-		"two claims without admin access": {
-			features: basic, slices: []*resourceapi.ResourceSlice{slice(device("a"))},
-			claims: claims(claim(request("r", true)), claim(request("r", false)), claim(request("r", false))),
-		},
-		"one device once in a claim": {
-			features: basic, slices: []*resourceapi.ResourceSlice{slice(device("a"))},
-			claims: claims(claim(request("admin", true), request("normal", false))),
-		},
-		"one device once in a claim, other order": {
-			features: basic, slices: []*resourceapi.ResourceSlice{slice(device("a"))},
-			claims: claims(claim(request("normal", false), request("admin", true))),
-		},
-		"backtracking forgets admin access": {
-			// The first choice leaves nothing for the second request.
-			features: basic, slices: []*resourceapi.ResourceSlice{slice(device("a"), device("b"))}, allocated: []string{"b"},
-			claims: claims(claim(request("admin", true), request("normal", false))), expect: "b!,a",
-		},
-
 		"counters are used up by another claim": {
 			features: counters, slices: withSharedCounters(slice(device("a", consumesCounters("4Gi"))), counterSet("4Gi")), allocated: []string{"a"},
 			claims: claims(claim(request("r", true))), expect: "a!",
@@ -216,7 +198,7 @@ func TestAdminAccess(t *testing.T) {
 		"counters of a shared device are taken by the first that consumes": {
 			features: both, slices: withSharedCounters(slice(device("a", shareable("8Gi"), consumesCounters("4Gi")), device("b", consumesCounters("4Gi"))), counterSet("4Gi")), allocated: []string{"b"},
 			claims: claims(claim(request("r", true, func(r *resourceapi.ExactDeviceRequest) {
-				r.Selectors = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: `"memory" in device.capacity["` + driver + `"]`}}}
+				r.Selectors = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: `"memory" in device.capacity["` + adminDriver + `"]`}}}
 			})), claim(request("r", false, memory("1Gi")))),
 		},
 	} {
@@ -224,54 +206,17 @@ func TestAdminAccess(t *testing.T) {
 			if reason := broken[name]; reason != "" {
 				t.Skip(reason)
 			}
-			state := AllocatedState{
-				AllocatedDevices:         sets.New[DeviceID](),
-				AllocatedSharedDeviceIDs: sets.New[SharedDeviceID](),
-				AggregatedCapacity:       NewConsumedCapacityCollection(),
-			}
-			for _, name := range tc.allocated {
-				state.AllocatedDevices.Insert(MakeDeviceID(driver, pool, name))
-			}
-			for name, quantity := range tc.consumed {
-				state.AggregatedCapacity.Insert(NewDeviceConsumedCapacity(MakeDeviceID(driver, pool, name), map[resourceapi.QualifiedName]resource.Quantity{"memory": resource.MustParse(quantity)}))
-			}
-			tested := 0
-			for _, implementation := range implementations {
-				enable(t, implementation)
-				allocator, err := NewAllocator(context.Background(), tc.features, state, classes, tc.slices, cel.NewCache(10, cel.Features{EnableConsumableCapacity: true}))
-				if err != nil {
-					continue // It does not have the features.
-				}
-				tested++
-				results, err := allocator.Allocate(context.Background(), node, tc.claims)
-				if err != nil {
-					t.Errorf("%s: %v", implementation, err)
-					continue
-				}
-				var got []string
-				for _, result := range results {
-					var devices []string
-					for _, device := range result.Devices.Results {
-						name := device.Device
-						if ptr.Deref(device.AdminAccess, false) {
-							name += "!"
-							if len(device.ConsumedCapacity) > 0 {
-								t.Errorf("%s: device %s with admin access consumes %v", implementation, name, device.ConsumedCapacity)
-							}
-						}
-						devices = append(devices, name)
-					}
-					if len(result.Devices.Results) > 1 && strings.HasPrefix(tc.expect, "a!,b!") {
-						slices.Sort(devices) // The order does not matter.
-					}
-					got = append(got, strings.Join(devices, ","))
-				}
-				if got := strings.Join(got, " "); got != tc.expect {
+			for implementation, results := range allocateWithFeatures(t, tc.features, tc.slices, tc.allocated, tc.consumed, tc.claims) {
+				if got := describeResults(results); got != tc.expect {
 					t.Errorf("%s: want %q, got %q", implementation, tc.expect, got)
 				}
-			}
-			if tested == 0 {
-				t.Error("no implementation has the features")
+				for _, result := range results {
+					for _, device := range result.Devices.Results {
+						if ptr.Deref(device.AdminAccess, false) && len(device.ConsumedCapacity) > 0 {
+							t.Errorf("%s: device %s with admin access consumes %v", implementation, device.Device, device.ConsumedCapacity)
+						}
+					}
+				}
 			}
 		})
 	}
