@@ -247,7 +247,12 @@ func TestReservedForWorkloads(t *testing.T) {
 					test.canceled = nil
 				}
 				for _, events := range permutations(tc.events) {
-					runReservedForTest(t, func(tContext *testContext) { test.check(tContext, events) })
+					runReservedForTest(t, func(tContext *testContext) {
+						test.check(tContext, events)
+						for claim := range tContext.reservedFor.evicting {
+							assert.True(tContext, tContext.mustEvictPodsOf(claim), "claim %s remembered although nothing gets evicted", claim)
+						}
+					})
 				}
 			})
 		}
