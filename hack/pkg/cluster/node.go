@@ -428,9 +428,6 @@ clusterDomain: cluster.local
 clusterDNS: [%[9]s]
 resolvConf: ""
 nodeStatusUpdateFrequency: 5s
-# A pod whose devices cannot be prepared is tried again only then. That happens
-# to pods that the node hears of before the node authorizer does.
-syncFrequency: 5s
 # The disk is the user's own business.
 imageGCHighThresholdPercent: 100
 evictionHard:
