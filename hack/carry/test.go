@@ -279,6 +279,8 @@ func unitPart(ctx context.Context, r *testRun) error {
 	}
 	if len(r.plan.Gates) == 0 || r.short {
 		gatesOn = nil
+	} else if err := r.explainExceptions(); err != nil {
+		return err
 	}
 	race := func(t testplan.Target) bool { return t.Race && !r.short }
 	noRace := func(t testplan.Target) bool { return !t.Race || r.short }
@@ -310,6 +312,15 @@ func unitPart(ctx context.Context, r *testRun) error {
 		}
 	}
 	return nil
+}
+
+// explainExceptions says what does not run with the gates on.
+func (r *testRun) explainExceptions() error {
+	exceptions, err := r.plan.Exceptions()
+	for _, e := range exceptions {
+		fmt.Printf("not run with the gates on: %s %s %s\n", e.Dir, e.Test, e.Why)
+	}
+	return err
 }
 
 // integrationPart runs all integration tests, upstream's once more with the gates

@@ -336,6 +336,40 @@ func TestGatesOnOlderRelease(t *testing.T) {
 	}
 }
 
+// Upstream's tests that cannot pass with the gates on are left out, where they exist.
+func TestExceptions(t *testing.T) {
+	p := newPlan(t)
+	if got, err := p.Exceptions(); err != nil || len(got) > 0 {
+		t.Errorf("1.36: got %v, %v", got, err)
+	}
+	p.Release = "1.32"
+	if _, err := p.Exceptions(); err == nil || !strings.Contains(err.Error(), "TestBootstrapClusterRoles") {
+		t.Errorf("a test that is gone must be an error, got: %v", err)
+	}
+	dir := filepath.Join(p.Tree, filepath.FromSlash(bootstrapPolicy))
+	p.Unit = []Target{{
+		Package: testrun.Package{Path: "k8s.io/kubernetes/" + bootstrapPolicy, Dir: dir, Own: []string{"TestOurs"}},
+		Name:    "bootstrappolicy",
+		Tests:   []string{"TestBootstrapClusterRoles", "TestBootstrapControllerRoles", "TestBootstrapControllerRoleBindings", "TestOther", "TestOurs"},
+		Gated:   true,
+	}}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	p.Gates = nil
+	targets, _, err := p.GatesOn(filepath.Join(t.TempDir(), "overlay"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"TestOurs", "TestBootstrapClusterRoles", "TestBootstrapControllerRoles", "TestBootstrapControllerRoleBindings"}
+	if len(targets) != 1 || !slices.Equal(targets[0].Skip, want) {
+		t.Errorf("got %+v, want to skip %q", targets, want)
+	}
+	if len(p.Unit[0].Own) != 1 {
+		t.Errorf("what is ours changed: %q", p.Unit[0].Own)
+	}
+}
+
 // What a test API server emulates by default must not turn the gates off.
 func TestOldestEmulated(t *testing.T) {
 	for release, want := range map[string]string{"1.32": "1.32", "1.33": "1.33", "1.34": "1.34", "1.36": "1.34"} {
