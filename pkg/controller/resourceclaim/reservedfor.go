@@ -63,6 +63,11 @@ import (
 //
 // The second step only depends on what is stored in the claim. It does not
 // matter who removed the last reservation.
+//
+// Disabling the feature affects what gets stored, not what was stored before:
+// claims which were allocated for any pod still get released, otherwise their
+// devices would be lost and the claims could not be removed. Nothing is watched
+// for that, so it may take a few seconds longer.
 
 // Reasons for events about claims.
 const (
@@ -179,9 +184,12 @@ func (w *workloads) setClock(c clock.Clock) {
 // needed. That is only known if checked is true. It gets called often (for
 // each pod of the workload which ends), so the checks are sorted by how much they
 // cost.
+//
+// While the feature is disabled, only claims are checked where it was used for
+// the allocation. Other claims may have entries with a different purpose.
 func (ec *Controller) keepWorkloadReference(ctx context.Context, claim *resourceapi.ResourceClaim, consumer resourceapi.ResourceClaimConsumerReference) (keep, checked bool, err error) {
-	if !ec.features.ReservedForWorkloads ||
-		resourceclaim.IsPodReference(consumer) ||
+	if resourceclaim.IsPodReference(consumer) ||
+		!ec.features.ReservedForWorkloads && !resourceclaim.IsAllocatedForAnyPod(claim) ||
 		ec.isPodGroupReservation(claim, consumer) {
 		return false, false, nil
 	}
@@ -365,19 +373,18 @@ func releasedSuffix(namespace string, released []resourceapi.ResourceClaimConsum
 // restoreReservation reserves a claim again which is used by the given pod.
 func (ec *Controller) restoreReservation(ctx context.Context, claim *resourceapi.ResourceClaim, pod *v1.Pod, recheck func(time.Duration)) error {
 	logger := klog.LoggerWithValues(klog.FromContext(ctx), "pod", klog.KObj(pod))
-	if !ec.features.ReservedForWorkloads || claim.DeletionTimestamp != nil {
-		// When the claim is being deleted, nothing can be added anymore.
-		// When the feature is disabled, syncPod reserves for the pod. In
-		// both cases the claim simply must not be deallocated.
+	if claim.DeletionTimestamp != nil {
+		// Nothing can be added anymore. The claim simply must not be
+		// deallocated.
 		logger.V(4).Info("Not deallocating claim, pod uses it", "recheckAfter", ec.workloads.pollInterval)
-		if claim.DeletionTimestamp != nil {
-			ec.notice(ctx, claim, "", noticePodsDeleted, v1.EventTypeNormal, reasonWaitingForPods,
-				fmt.Sprintf("cannot be deallocated and removed because pods still use it, for example %q on node %q", pod.Name, pod.Spec.NodeName), ec.workloads.noticePeriod)
-		}
+		ec.notice(ctx, claim, "", noticePodsDeleted, v1.EventTypeNormal, reasonWaitingForPods,
+			fmt.Sprintf("cannot be deallocated and removed because pods still use it, for example %q on node %q", pod.Name, pod.Spec.NodeName), ec.workloads.noticePeriod)
 		recheck(ec.workloads.pollInterval)
 		return nil
 	}
 
+	// Also when the feature is disabled: removing the reservation is what gets
+	// undone here, there may be many such pods, and none of them is listed.
 	consumer, err := ec.consumerForPod(ctx, claim, pod)
 	if err != nil {
 		return err

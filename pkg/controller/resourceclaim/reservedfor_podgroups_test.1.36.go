@@ -75,9 +75,22 @@ func TestKeepPodGroupReference(t *testing.T) {
 			expectEvents:   []string{"Warning UnknownWorkload"},
 		},
 		"disabled-unknown-with-podgroups": {
+			features:     &Features{WorkloadResourceClaims: true},
+			claim:        workloadClaim(unknownRef),
+			expect:       refs{unknownRef},
+			expectDelay:  defaultRetryInterval,
+			expectEvents: []string{"Warning UnknownWorkload"},
+		},
+		"disabled-podgroup-gone": {
+			features:       &Features{WorkloadResourceClaims: true},
+			claim:          workloadClaim(podGroupRef),
+			expectRequests: []string{"get podgroups", "list pods"},
+		},
+		"disabled-podgroup-gone-with-pods": {
 			features: &Features{WorkloadResourceClaims: true},
-			claim:    workloadClaim(unknownRef),
-			expect:   refs{unknownRef},
+			claim:    workloadClaim(podGroupRef),
+			objects:  []runtime.Object{runningPod},
+			expect:   refs{podGroupRef},
 		},
 	} {
 		t.Run(name, test.run)

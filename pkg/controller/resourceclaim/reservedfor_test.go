@@ -780,25 +780,77 @@ func TestKeepWorkloadReference(t *testing.T) {
 			expectRequests:    []string{"get jobs", "list pods"},
 		},
 
-		"disabled-gone": {
+		// What was stored while the feature was enabled must not be stuck. Nothing
+		// is watched, so each decision is based on what the API server says.
+		"disabled-active": {
+			features:       &Features{},
+			claim:          workloadClaim(jobRef),
+			objects:        []runtime.Object{job},
+			expect:         refs{jobRef},
+			expectRequests: []string{"get jobs"},
+			expectDelay:    defaultPollInterval,
+		},
+		"disabled-active-with-pods": {
 			features: &Features{},
 			claim:    workloadClaim(jobRef),
+			objects:  []runtime.Object{job, runningPod},
 			expect:   refs{jobRef},
 		},
-		"disabled-unknown": {
+		"disabled-gone": {
+			features:       &Features{},
+			claim:          workloadClaim(jobRef),
+			expectRequests: []string{"get jobs", "list pods"},
+		},
+		"disabled-complete": {
+			features:       &Features{},
+			claim:          workloadClaim(jobRef),
+			objects:        []runtime.Object{completeJob, succeededPod},
+			expectRequests: []string{"get jobs", "list pods"},
+		},
+		"disabled-gone-with-pods": {
 			features: &Features{},
-			claim:    workloadClaim(unknownRef),
-			expect:   refs{unknownRef},
+			claim:    workloadClaim(jobRef),
+			objects:  []runtime.Object{terminatingPod},
+			expect:   refs{jobRef},
+		},
+		"disabled-gone-pod-not-in-cache": {
+			features:       &Features{},
+			claim:          workloadClaim(jobRef),
+			created:        []runtime.Object{boundPod},
+			expect:         refs{jobRef},
+			expectRequests: []string{"get jobs", "list pods"},
+			expectDelay:    defaultPollInterval,
+		},
+		"disabled-custom": {
+			// Only the built-in kinds can be looked up.
+			features:     &Features{},
+			claim:        workloadClaim(customRef),
+			objects:      []runtime.Object{custom},
+			expect:       refs{customRef},
+			expectDelay:  defaultRetryInterval,
+			expectEvents: []string{"Warning UnknownWorkload"},
 		},
 		"disabled-claim-deleted": {
+			features:       &Features{},
+			claim:          deleted(workloadClaim(jobRef)),
+			expectRequests: []string{"get jobs", "list pods"},
+		},
+		"disabled-claim-deleted-with-pods": {
 			features: &Features{},
 			claim:    deleted(workloadClaim(jobRef)),
+			objects:  []runtime.Object{runningPod},
 			expect:   refs{jobRef},
 		},
 		"disabled-mixed": {
+			features:       &Features{},
+			claim:          reservedBy(workloadClaim(jobRef), podReference(succeededPod)),
+			objects:        []runtime.Object{succeededPod},
+			expectRequests: []string{"get jobs", "list pods"},
+		},
+		"disabled-reservation-by-other-controller": {
+			// The feature was not used for this allocation.
 			features: &Features{},
-			claim:    reservedBy(workloadClaim(jobRef), podReference(succeededPod)),
-			objects:  []runtime.Object{succeededPod},
+			claim:    reservedBy(perPodClaim(jobRef), jobRef),
 			expect:   refs{jobRef},
 		},
 		"disabled-pod-reference-only": {
@@ -950,7 +1002,14 @@ func TestDeallocateUnreserved(t *testing.T) {
 			expectEvents: []string{"Normal ReservationReleased"},
 		},
 		"pod-bound-in-between-disabled": {
+			// What was undone gets restored.
 			claim:        anyPodClaim(jobRef),
+			created:      []runtime.Object{controlledBy(boundPod, "batch/v1", "Job", job)},
+			expect:       refs{jobRef},
+			expectEvents: []string{"Normal ReservationReleased", "Normal ReservationRestored"},
+		},
+		"pod-bound-in-between-deleted-disabled": {
+			claim:        deleted(anyPodClaim(jobRef)),
 			created:      []runtime.Object{boundPod},
 			expectEvents: []string{"Normal ReservationReleased"},
 		},
@@ -1467,4 +1526,24 @@ func TestWithoutWatching(t *testing.T) {
 			assert.Equal(t, test.keep, delay > 0, "checked again after %s", delay)
 		})
 	}
+}
+
+// TestDisabledNotice checks that users get told what to do about a claim which
+// remains reserved because the feature is disabled.
+func TestDisabledNotice(t *testing.T) {
+	tt := newWorkloadTest(t, Features{}, workloadClaim(customRef))
+	tt.mustSync()
+	select {
+	case event := <-tt.recorder.Events:
+		for _, expect := range []string{"trainings.example.com", workloadName, "DRAReservedForWorkloads", "kube-controller-manager", "status.reservedFor"} {
+			assert.Contains(t, event, expect)
+		}
+	default:
+		t.Error("expected an event")
+	}
+
+	// Once.
+	tt.clock.Step(tt.ec.workloads.retryInterval)
+	tt.mustSync()
+	assert.Empty(t, tt.events())
 }

@@ -175,7 +175,8 @@ func (r workloadRef) groupResource() schema.GroupResource {
 // than pods that a claim may be reserved for. It must be called before the
 // informers get started. It does nothing unless the feature is enabled. Without
 // it, the controller has to poll the built-in kinds of workloads and cannot
-// look up any other kind.
+// look up any other kind. That is enough for those claims which were reserved
+// before the feature got disabled.
 //
 // The metadata client should use the identity of the controller, because that
 // is what gets granted access to additional kinds of workloads: a ClusterRole
@@ -387,6 +388,10 @@ func (ec *Controller) retrieveWorkloadStatus(ctx context.Context, ref workloadRe
 	}
 }
 
+// errDisabled is returned for resources which can only be looked up while the
+// feature is enabled.
+var errDisabled = errors.New("the DRAReservedForWorkloads feature gate must be enabled in kube-controller-manager for that")
+
 // errNotNamespaced is returned for a resource which exists, but cannot consume
 // a claim because it isn't in the namespace of the claim.
 var errNotNamespaced = errors.New("resource is not namespaced")
@@ -396,7 +401,7 @@ var errNotNamespaced = errors.New("resource is not namespaced")
 // same as "the object was not found", which is what [apierrors.IsNotFound] also
 // returns for a request that the API server doesn't know how to handle.
 func isUnknownResource(err error) bool {
-	if meta.IsNoMatchError(err) || errors.Is(err, errNotNamespaced) {
+	if meta.IsNoMatchError(err) || errors.Is(err, errNotNamespaced) || errors.Is(err, errDisabled) {
 		return true
 	}
 	if !apierrors.IsNotFound(err) {
@@ -426,6 +431,9 @@ func (ec *Controller) getWorkload(ctx context.Context, resource schema.GroupReso
 		}
 	}
 
+	if !ec.features.ReservedForWorkloads {
+		return nil, errDisabled
+	}
 	if w.restMapper == nil || w.metadataClient == nil {
 		return nil, &meta.NoResourceMatchError{PartialResource: resource.WithVersion("")}
 	}

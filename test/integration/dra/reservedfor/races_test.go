@@ -324,8 +324,8 @@ func testMixedList(c *cluster) {
 	}
 }
 
-// testControllerGateOff: a controller without the feature keeps references that it
-// knows nothing about. They get released when the feature is on again.
+// testControllerGateOff: a controller without the feature keeps what is in use
+// and releases what is not, so nothing is lost until the feature is on again.
 func testControllerGateOff(c *cluster) {
 	ns, h := c.begin(1)
 	c.createSharedClaim(ns)
@@ -335,10 +335,14 @@ func testControllerGateOff(c *cluster) {
 	setGate(c.TContext, false)
 	c.controller.start()
 	setGate(c.TContext, true)
+	c.consistently(ns, "shared", "reserved while pods run", reserved)
 	c.deleteJob(ns, "train", metav1.DeletePropagationForeground)
 	c.waitForNoPods(ns, "train")
-	c.consistently(ns, "shared", "reserved while nobody can look", reserved)
+	c.waitForDeallocated(ns, "shared")
+
 	c.controller.restart()
+	c.startJob(ns, 2)
+	c.deleteJob(ns, "train", metav1.DeletePropagationForeground)
 	c.waitForDeallocated(ns, "shared")
 	c.ExpectNoError(h.replay(0).err(), "invariants")
 }
