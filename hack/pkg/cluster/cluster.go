@@ -116,7 +116,8 @@ type state struct {
 	// RealNode is true if there is one, NoRealNode says why not.
 	RealNode   bool
 	NoRealNode string
-	// Removables are folders that were made outside of the cluster's one.
+	// Removables are folders and files that were made outside of the cluster's
+	// folder.
 	Removables []string
 	// Sysctls are the values from before the real node was started.
 	Sysctls map[string]string

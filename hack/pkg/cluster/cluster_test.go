@@ -22,6 +22,7 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
+	"io/fs"
 	"net"
 	"os"
 	"os/exec"
@@ -394,5 +395,52 @@ func TestConfigurations(t *testing.T) {
 	}
 	if out, err := exec.Command("sh", "-c", "printf %s "+quote(`it's "a" $path`)).Output(); err != nil || string(out) != `it's "a" $path` {
 		t.Errorf("the shell reads %q, %v", out, err)
+	}
+}
+
+// TestMountPoints starts two clusters one after the other. Whichever ends first,
+// the other one keeps what it has mounted something over.
+func TestMountPoints(t *testing.T) {
+	before := private
+	t.Cleanup(func() { private = before })
+	for name, order := range map[string][2]int{"first": {0, 1}, "second": {1, 0}} {
+		t.Run(name, func(t *testing.T) {
+			root := t.TempDir()
+			used := filepath.Join(root, "used")
+			private = []string{filepath.Join(root, "cdi"), used}
+			if err := os.MkdirAll(filepath.Join(used, "by-somebody-else"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			clusters := [2]*Cluster{}
+			for i := range clusters {
+				c, err := New(Options{Repo: "/repo", Bin: "/bin", Dir: t.TempDir()}, t.Logf)
+				if err != nil {
+					t.Fatal(err)
+				}
+				c.Ports = map[string]int{APIServer: 6443 + i}
+				if err := c.makeMountPoints(); err != nil {
+					t.Fatal(err)
+				}
+				clusters[i] = c
+			}
+			for i, n := range order {
+				if err := clusters[n].removeRemovables(); err != nil {
+					t.Fatal(err)
+				}
+				_, err := os.Stat(private[0])
+				if i == 0 && err != nil {
+					t.Errorf("%s is gone with the first cluster: %v", private[0], err)
+				}
+				if i == 1 && !errors.Is(err, fs.ErrNotExist) {
+					t.Errorf("%s was left: %v", private[0], err)
+				}
+			}
+			if entries, err := os.ReadDir(root); err != nil || len(entries) != 1 {
+				t.Errorf("want only %s, got %v, %v", used, entries, err)
+			}
+			if entries, err := os.ReadDir(used); err != nil || len(entries) != 1 {
+				t.Errorf("want %s as it was, got %v, %v", used, entries, err)
+			}
+		})
 	}
 }

@@ -107,11 +107,8 @@ func (c *Cluster) down(ctx context.Context) error {
 			errs = append(errs, err)
 		}
 	}
-	// The last one was made last.
-	for _, dir := range slices.Backward(c.Removables) {
-		if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTEMPTY) {
-			errs = append(errs, err)
-		}
+	if err := c.removeRemovables(); err != nil {
+		errs = append(errs, err)
 	}
 	if len(errs) > 0 {
 		// The state is needed for the next attempt.
@@ -131,6 +128,19 @@ func (c *Cluster) down(ctx context.Context) error {
 	}
 	c.state = state{Options: c.Options}
 	return nil
+}
+
+// removeRemovables removes what was made outside of the cluster's folder, unless
+// somebody uses it.
+func (c *Cluster) removeRemovables() error {
+	var errs []error
+	// The last one was made last.
+	for _, path := range slices.Backward(c.Removables) {
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTEMPTY) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
 }
 
 func killPID(pid int) { _ = syscall.Kill(pid, syscall.SIGKILL) }

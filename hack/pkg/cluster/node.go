@@ -169,32 +169,53 @@ func (c *Cluster) restoreSysctls() error {
 }
 
 // makeMountPoints makes the private folders, and remembers those that were not
-// there.
+// there. Each cluster has a mark in each folder: one that another cluster removes
+// is not mounted over any more, in whatever namespace, so the last one does that.
 func (c *Cluster) makeMountPoints() error {
+	remember := func(path string) error {
+		c.Removables = append(c.Removables, path)
+		return c.save()
+	}
 	for _, dir := range private {
 		if err := os.MkdirAll(c.path("node", "root", dir), 0o755); err != nil {
 			return err
 		}
 		var missing []string
 		for d := dir; ; d = filepath.Dir(d) {
-			if _, err := os.Stat(d); err == nil {
+			theirs, err := onlyMarks(d)
+			if err == nil && !theirs {
 				break
-			} else if !errors.Is(err, fs.ErrNotExist) {
+			} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return err
 			}
 			missing = append(missing, d)
 		}
 		for _, d := range slices.Backward(missing) {
-			c.Removables = append(c.Removables, d)
-			if err := c.save(); err != nil {
+			if err := remember(d); err != nil {
 				return err
 			}
 			if err := os.Mkdir(d, 0o755); err != nil && !os.IsExist(err) {
 				return err
 			}
 		}
+		mark := filepath.Join(dir, markPrefix+c.id())
+		if err := remember(mark); err != nil {
+			return err
+		}
+		if err := os.WriteFile(mark, nil, 0o644); err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+// markPrefix is the beginning of the name of a cluster's mark.
+const markPrefix = ".mounted-by-"
+
+// onlyMarks returns true for a folder which clusters made for themselves.
+func onlyMarks(dir string) (bool, error) {
+	entries, err := os.ReadDir(dir)
+	return len(entries) > 0 && !slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return !strings.HasPrefix(e.Name(), markPrefix) }), err
 }
 
 func (c *Cluster) containerdConfig(snapshotter string) string {
