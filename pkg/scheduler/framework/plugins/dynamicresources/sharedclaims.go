@@ -230,7 +230,7 @@ func (pl *DynamicResources) checkCanBeReserved(logger klog.Logger, pod *v1.Pod, 
 }
 
 func claimFullMessage(claim *resourceapi.ResourceClaim) string {
-	return fmt.Sprintf("resourceclaim in use: %s is already reserved for %d consumers, more are not possible; only a claim with spec.reservedFor which was created and allocated while the DRAReservedForWorkloads feature gate was enabled in kube-apiserver and kube-scheduler can be shared by more pods", klog.KObj(claim), len(claim.Status.ReservedFor))
+	return fmt.Sprintf("resourceclaim in use: %s is already reserved for %d consumers, more are not possible; only a claim with spec.reservedFor which was created and allocated while the DRAReservedForWorkloads feature gate was enabled in kube-apiserver and kube-scheduler can be shared by more pods", klog.KObj(claim), resourceapi.ResourceClaimReservedForMaxSize)
 }
 
 // statusBindError returns the result of PreBind for an error from bindClaim.
