@@ -24,26 +24,36 @@ import (
 	"strings"
 
 	"kubernetes-dra/hack/pkg/ledger"
+	"kubernetes-dra/hack/pkg/mixed"
 )
 
 const readme = "README.md"
 
-// The table stands between these comments in the README; the first one may
-// say more.
-var tableBorders = regexp.MustCompile(`(?s)(<!-- BEGIN features[^\n]*-->\n).*?(<!-- END features -->\n)`)
+// tableBorders are the comments between which a table stands in the README; the
+// first one may say more.
+func tableBorders(name string) *regexp.Regexp {
+	name = regexp.QuoteMeta(name)
+	return regexp.MustCompile(`(?s)(<!-- BEGIN ` + name + `[^\n]*-->\n).*?(<!-- END ` + name + ` -->\n)`)
+}
 
-// featureTable checks the table in the README.
-func (v *Verifier) featureTable(context.Context) error {
+// tables checks the tables in the README.
+func (v *Verifier) tables(context.Context) error {
 	got, err := v.read(readme)
 	if err != nil {
 		return err
 	}
-	at := tableBorders.FindSubmatchIndex(got)
-	if at == nil {
-		return fmt.Errorf("%s: the comments \"BEGIN features\" and \"END features\" around the table are missing", readme)
+	want := got
+	for _, table := range []struct{ name, content string }{
+		{"features", Table(v.Ledger)},
+		{"mixed gates", mixed.Markdown(mixed.Table)},
+	} {
+		at := tableBorders(table.name).FindSubmatchIndex(want)
+		if at == nil {
+			return fmt.Errorf("%s: the comments \"BEGIN %s\" and \"END %[2]s\" around the table are missing", readme, table.name)
+		}
+		want = slices.Concat(want[:at[3]], []byte("\n"+table.content+"\n"), want[at[4]:])
 	}
-	want := slices.Concat(got[:at[3]], []byte("\n"+Table(v.Ledger)+"\n"), got[at[4]:])
-	return v.derived(readme, got, want, "the feature table is not what "+ledger.Path+" says")
+	return v.derived(readme, got, want, "a table is not what "+ledger.Path+" or hack/pkg/mixed says")
 }
 
 // Table is the table of features and releases, in Markdown.

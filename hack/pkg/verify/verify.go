@@ -82,7 +82,7 @@ func (v *Verifier) Run(ctx context.Context) error {
 		{"tests of upstream in the ledger", v.tests},
 		{"format", v.format},
 		{"licence headers", v.licences},
-		{"feature table", v.featureTable},
+		{"tables", v.tables},
 		{"shell scripts", v.shell},
 		{"go vet", v.vet},
 		{"trees and API delta", v.trees},

@@ -27,6 +27,7 @@ import (
 
 	"kubernetes-dra/hack/pkg/git"
 	"kubernetes-dra/hack/pkg/ledger"
+	"kubernetes-dra/hack/pkg/mixed"
 	"kubernetes-dra/hack/pkg/patch"
 	"kubernetes-dra/hack/pkg/tree"
 	"kubernetes-dra/hack/pkg/upstream"
@@ -106,7 +107,7 @@ func repository(t *testing.T) *Verifier {
 	for name, content := range map[string]string{
 		".gitignore":              "/_output\n",
 		"go.mod":                  "module x\n\nignore (\n\t./_output\n\t./api\n\t./pkg\n\t./test/integration\n)\n",
-		"README.md":               "# Title\n\n<!-- BEGIN features: by carry -->\n\n" + Table(v.Ledger) + "\n<!-- END features -->\n\nMore.\n",
+		"README.md":               "# Title\n\n<!-- BEGIN mixed gates -->\n\n" + mixed.Markdown(mixed.Table) + "\n<!-- END mixed gates -->\n\n<!-- BEGIN features: by carry -->\n\n" + Table(v.Ledger) + "\n<!-- END features -->\n\nMore.\n",
 		"_output/ignored.go":      "not formatted",
 		"hack/x.go":               header + "package hack\n",
 		"hack/x.sh":               "#!/usr/bin/env bash\n" + shellHeader() + "\necho \"$@\"\n",
@@ -169,7 +170,7 @@ var checks = map[string]check{
 	"tests":    func(v *Verifier) func(context.Context) error { return v.tests },
 	"format":   func(v *Verifier) func(context.Context) error { return v.format },
 	"licences": func(v *Verifier) func(context.Context) error { return v.licences },
-	"table":    func(v *Verifier) func(context.Context) error { return v.featureTable },
+	"table":    func(v *Verifier) func(context.Context) error { return v.tables },
 }
 
 func TestNothingToComplainAbout(t *testing.T) {
@@ -234,8 +235,10 @@ func TestComplaints(t *testing.T) {
 		"no licence":    {"licences", func(t *testing.T, v *Verifier) { write(t, v, "hack/x.go", "package hack\n") }, "hack/x.go: the licence header"},
 		"licence of a script": {"licences", func(t *testing.T, v *Verifier) { replace(t, v, "hack/x.sh", "Version 2.0", "Version 3.0") },
 			"hack/x.sh: the licence header"},
-		"table":    {"table", func(t *testing.T, v *Verifier) { v.Ledger.Features[0].Title = "other" }, "README.md: the feature table is not"},
-		"no table": {"table", func(t *testing.T, v *Verifier) { write(t, v, "README.md", "# Title\n") }, "BEGIN features"},
+		"table":             {"table", func(t *testing.T, v *Verifier) { v.Ledger.Features[0].Title = "other" }, "README.md: a table is not"},
+		"table of gates":    {"table", func(t *testing.T, v *Verifier) { replace(t, v, "README.md", "refused by the kubelet", "works") }, "README.md: a table is not"},
+		"no table of gates": {"table", func(t *testing.T, v *Verifier) { replace(t, v, "README.md", "END mixed", "BEGIN mixed") }, "BEGIN mixed gates"},
+		"no table":          {"table", func(t *testing.T, v *Verifier) { write(t, v, "README.md", "# Title\n") }, "BEGIN features"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := repository(t)
