@@ -17,6 +17,7 @@ limitations under the License.
 package dra
 
 import (
+	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/kubernetes/pkg/kubelet/cm/dra/state"
 )
@@ -32,9 +33,12 @@ import (
 //
 // If unpreparing failed, then it is unknown whether the claim is still prepared, so
 // it also has to wait until unpreparing was tried again and succeeded.
-func (cache *claimInfoCache) isUnpreparing(claimName, namespace string) bool {
-	info, exists := cache.get(claimName, namespace)
-	return exists && info.unpreparing
+//
+// A deleted claim with the same name is something else: the caller has an error
+// of its own for that.
+func (cache *claimInfoCache) isUnpreparing(claim *resourceapi.ResourceClaim) bool {
+	info, exists := cache.get(claim.Name, claim.Namespace)
+	return exists && info.unpreparing && info.ClaimUID == claim.UID
 }
 
 // isUsedOnlyByOthers returns true if the claim is used by some pods, but not by

@@ -177,6 +177,12 @@ func TestReplacedClaim(t *testing.T) {
 	assert.False(t, test.manager.PodMightNeedToUnprepareResources(second.UID), "new pod known")
 	assert.Len(t, test.cdiDevices(first), 1, "devices of running pod")
 
+	// It still is the reason while the driver unprepares the deleted claim.
+	test.driver.unprepareResourcesResponse = unprepareResponse("fake error", claimName)
+	require.ErrorContains(t, test.manager.UnprepareResources(test, first), "fake error")
+	require.ErrorContains(t, test.manager.PrepareResources(test, second), "different UID")
+	test.driver.unprepareResourcesResponse = nil
+
 	require.NoError(t, test.manager.UnprepareResources(test, first))
 	require.NoError(t, test.manager.PrepareResources(test, second))
 	assert.Equal(t, uint32(2), test.driver.prepareResourceCalls.Load(), "prepare calls")
