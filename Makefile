@@ -77,6 +77,10 @@ test-integration: ## Tests with a real API server and etcd.
 test-e2e: ## Tests of the binaries in real clusters.
 	@$(CARRY) test --release $(RELEASE) --e2e
 
+.PHONY: test-e2e-upstream
+test-e2e-upstream: deps ## Upstream's DRA specs on a cluster, patched beside unpatched. Not part of test: it takes an hour.
+	@$(CARRY) e2e --release $(RELEASE)
+
 .PHONY: verify
 verify: deps ## Check ledger, seams, formatting, generated API delta, orphan files; all releases.
 	@$(CARRY) verify

@@ -156,33 +156,41 @@ func benchClaims(ctx context.Context, b *bench.Bench, output string) ([]bench.Cl
 // unpatchedTree checks out the base of a tree, with nothing of ours in it but the
 // benchmark itself, and in old releases the hook that it needs in scheduler_perf.
 func unpatchedTree(ctx context.Context, tree, base, dir string) error {
-	commit, err := git.Dir(tree).Run(ctx, "rev-parse", base+"^{commit}")
-	if err != nil {
+	if _, err := baseTree(ctx, tree, base, dir); err != nil {
 		return err
+	}
+	return bench.Tree{Dir: dir}.CopyWorkloads(tree)
+}
+
+// baseTree checks out the base of a tree, and returns its commit.
+func baseTree(ctx context.Context, tree, base, dir string) (commit string, err error) {
+	commit, err = git.Dir(tree).Run(ctx, "rev-parse", base+"^{commit}")
+	if err != nil {
+		return "", err
 	}
 	commit = strings.TrimSpace(commit)
 	have, err := git.Dir(dir).Run(ctx, "rev-parse", "HEAD")
 	if err != nil || strings.TrimSpace(have) != commit {
 		if err := os.RemoveAll(dir); err != nil {
-			return err
+			return "", err
 		}
 		if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
-			return err
+			return "", err
 		}
 		if _, err := git.Dir(tree).Run(ctx, "clone", "--quiet", "--shared", "--no-checkout", tree, dir); err != nil {
-			return err
+			return "", err
 		}
 	}
 	if _, err := git.Dir(dir).Run(ctx, "checkout", "--quiet", "--force", "--detach", commit); err != nil {
-		return err
+		return "", err
 	}
 	// The tree may lack modules which the Go module proxy does not have.
 	work, err := os.ReadFile(filepath.Join(tree, "go.work"))
 	if err != nil {
-		return err
+		return "", err
 	}
 	if err := os.WriteFile(filepath.Join(dir, "go.work"), work, 0o644); err != nil {
-		return err
+		return "", err
 	}
-	return bench.Tree{Dir: dir}.CopyWorkloads(tree)
+	return commit, nil
 }

@@ -62,8 +62,8 @@ const (
 	// DriverName is the DRA driver that runs on the real node. It serves
 	// whatever devices a ResourceSlice lists under its name.
 	DriverName = "shared.dra.example.com"
-	// ShellImage has a shell and the usual commands. It is the only image
-	// that pods on the real node can use.
+	// ShellImage has a shell and the usual commands. Pods on the real node
+	// can use no other image but those in Options.Images.
 	ShellImage = "docker.io/library/busybox:stable"
 )
 
@@ -93,6 +93,11 @@ type Options struct {
 	// PodSubnet is the first two numbers of the IPv4 addresses of pods
 	// on the real node, "10.200" for example.
 	PodSubnet string
+	// Images are for pods on the real node, besides ShellImage.
+	Images []Image
+	// Private are folders of which the real node has its own, besides those of
+	// containerd and the kubelet.
+	Private []string
 }
 
 // Cluster is a cluster in a folder, whether it runs or not.
@@ -135,6 +140,11 @@ func New(opts Options, log func(format string, args ...any)) (*Cluster, error) {
 	for name, value := range map[string]string{"Repo": opts.Repo, "Bin": opts.Bin, "Dir": opts.Dir} {
 		if !filepath.IsAbs(value) {
 			return nil, fmt.Errorf("option %s must be an absolute path, not %q", name, value)
+		}
+		for _, dir := range opts.Private {
+			if strings.HasPrefix(value+"/", filepath.Clean(dir)+"/") {
+				return nil, fmt.Errorf("the real node has its own %s and would not see %s %s: put it somewhere else", dir, name, value)
+			}
 		}
 	}
 	if opts.PodSubnet == "" {

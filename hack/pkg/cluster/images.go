@@ -22,12 +22,16 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
+	"path"
 	"runtime"
+	"slices"
 	"strings"
 
 	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
@@ -35,6 +39,18 @@ import (
 
 // pauseImage keeps the namespaces of a pod.
 const pauseImage = "dra.example.com/pause:1"
+
+// Image is one that is made out of what is on this machine.
+type Image struct {
+	// Names are what pods call it.
+	Names []string
+	// Programs maps paths in the image to files on this machine.
+	Programs map[string]string
+	// Shell adds a busybox, with all its commands in /bin.
+	Shell bool
+	// Entrypoint and Command are run unless a pod has its own.
+	Entrypoint, Command []string
+}
 
 // file is one in an image. Those with a target are symbolic links, those
 // whose name ends with a slash are folders.
@@ -47,7 +63,7 @@ type file struct {
 
 // writeImage makes an image with a single layer, as an archive that
 // containerd can import.
-func writeImage(archive, ref string, files []file, command ...string) error {
+func writeImage(archive string, img Image, files []file) error {
 	var layer bytes.Buffer
 	w := tar.NewWriter(&layer)
 	for _, f := range files {
@@ -84,33 +100,79 @@ func writeImage(archive, ref string, files []file, command ...string) error {
 	}
 	config = config.DeepCopy()
 	config.Architecture, config.OS = runtime.GOARCH, "linux"
-	config.Config.Cmd = command
+	config.Config.Entrypoint, config.Config.Cmd = img.Entrypoint, img.Command
 	config.Config.Env = []string{"PATH=/bin:/usr/bin"}
 	if image, err = mutate.ConfigFile(image, config); err != nil {
 		return err
 	}
-	tag, err := name.NewTag(ref)
-	if err != nil {
-		return err
+	tags := map[name.Tag]v1.Image{}
+	for _, ref := range img.Names {
+		tag, err := name.NewTag(ref)
+		if err != nil {
+			return err
+		}
+		tags[tag] = image
 	}
-	return tarball.WriteToFile(archive, tag, image)
+	return tarball.MultiWriteToFile(archive, tags)
+}
+
+// images are those of the real node.
+func (c *Cluster) images() []Image {
+	return append([]Image{
+		{Names: []string{pauseImage}, Programs: map[string]string{"/pause": c.own("pause")}, Command: []string{"/pause"}},
+		{Names: []string{ShellImage}, Shell: true, Command: []string{"sh"}},
+	}, c.Options.Images...)
 }
 
 // writeImages makes the images of the real node out of what is on this
 // machine, and returns the archives.
 func (c *Cluster) writeImages(ctx context.Context) ([]string, error) {
-	pause, shell := c.path("node", "pause.tar"), c.path("node", "shell.tar")
-
-	program, err := os.ReadFile(c.own("pause"))
-	if err != nil {
-		return nil, err
+	var archives []string
+	for i, img := range c.images() {
+		if len(img.Names) == 0 {
+			return nil, fmt.Errorf("image %d has no name", i)
+		}
+		files, err := img.files(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("image %s: %w", img.Names[0], err)
+		}
+		archive := c.path("node", fmt.Sprintf("image-%d.tar", i))
+		if err := writeImage(archive, img, files); err != nil {
+			return nil, fmt.Errorf("image %s: %w", img.Names[0], err)
+		}
+		archives = append(archives, archive)
 	}
-	if err := writeImage(pause, pauseImage, []file{{name: "pause", mode: 0o755, content: program}}, "/pause"); err != nil {
-		return nil, fmt.Errorf("image %s: %w", pauseImage, err)
-	}
+	return archives, nil
+}
 
+// files are what the image consists of.
+func (i Image) files(ctx context.Context) ([]file, error) {
+	var files []file
+	if i.Shell {
+		shell, err := shellFiles(ctx)
+		if err != nil {
+			return nil, err
+		}
+		files = shell
+	}
+	for _, target := range slices.Sorted(maps.Keys(i.Programs)) {
+		if !path.IsAbs(target) {
+			return nil, fmt.Errorf("the program %s must have an absolute path", target)
+		}
+		content, err := os.ReadFile(i.Programs[target])
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, file{name: strings.TrimPrefix(target, "/"), mode: 0o755, content: content})
+	}
+	return files, nil
+}
+
+// shellFiles are a busybox, and what programs expect of a system.
+func shellFiles(ctx context.Context) ([]file, error) {
 	busybox := staticBusybox()
-	if program, err = os.ReadFile(busybox); err != nil {
+	program, err := os.ReadFile(busybox)
+	if err != nil {
 		return nil, err
 	}
 	applets, err := exec.CommandContext(ctx, busybox, "--list").Output()
@@ -131,8 +193,5 @@ func (c *Cluster) writeImages(ctx context.Context) ([]string, error) {
 			files = append(files, file{name: "bin/" + applet, mode: 0o777, target: "busybox"})
 		}
 	}
-	if err := writeImage(shell, ShellImage, files, "sh"); err != nil {
-		return nil, fmt.Errorf("image %s: %w", ShellImage, err)
-	}
-	return []string{pause, shell}, nil
+	return files, nil
 }

@@ -53,6 +53,8 @@ var private = []string{
 	"/var/log/pods",
 }
 
+func (c *Cluster) private() []string { return append(slices.Clone(private), c.Options.Private...) }
+
 // sysctls are those that a kubelet and the bridge set.
 var sysctls = []string{
 	"kernel/keys/root_maxbytes",
@@ -176,7 +178,7 @@ func (c *Cluster) makeMountPoints() error {
 		c.Removables = append(c.Removables, path)
 		return c.save()
 	}
-	for _, dir := range private {
+	for _, dir := range c.private() {
 		if err := os.MkdirAll(c.path("node", "root", dir), 0o755); err != nil {
 			return err
 		}
@@ -326,7 +328,7 @@ func (c *Cluster) startContainerd(ctx context.Context) error {
 	// that ended.
 	var b strings.Builder
 	b.WriteString("set -e\nmount --make-rshared /\n")
-	for _, dir := range private {
+	for _, dir := range c.private() {
 		fmt.Fprintf(&b, "mount --bind %s %s\n", quote(c.path("node", "root", dir)), quote(dir))
 	}
 	fmt.Fprintf(&b, "%s --config %s &\nwait\n", quote(c.tool("containerd")), quote(config))

@@ -1,0 +1,206 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package e2e
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"kubernetes-dra/hack/pkg/cluster"
+)
+
+// attempts is how often a spec that fails gets run. Specs have deadlines, which
+// a busy machine may miss.
+const attempts = 2
+
+// Run are the specs to run on a cluster.
+type Run struct {
+	*Suite
+	// Name of the run, for messages and files.
+	Name  string
+	Specs []Spec
+	// Only keeps specs out whose name does not have this text.
+	Only string
+	// Procs is how many specs run at the same time. They mostly wait.
+	Procs int
+	// LogDir gets the output, and the report.
+	LogDir string
+}
+
+// On runs the specs on a cluster that is up.
+func (r *Run) On(ctx context.Context, c *cluster.Cluster) (*Result, error) {
+	if real, reason := c.HasRealNode(); !real {
+		return nil, fmt.Errorf("the specs need a node with a kubelet: %s", reason)
+	}
+	client, err := c.NewClient(ctx)
+	if err != nil {
+		return nil, err
+	}
+	on, err := gatesOn(ctx, client)
+	if err != nil {
+		return nil, err
+	}
+	result := &Result{Name: r.Name, Version: c.KubernetesVersion()}
+	keptOut := map[string]string{}
+	var selected []Spec
+	for _, spec := range r.Specs {
+		if !strings.Contains(spec.Name, r.Only) {
+			continue
+		}
+		selected = append(selected, spec)
+		if reason := spec.keptOut(func(gate string) bool { return on[gate] }); reason != "" {
+			keptOut[spec.Name] = reason
+		}
+	}
+	if len(selected) == 0 {
+		return nil, fmt.Errorf("no spec has %q in its name", r.Only)
+	}
+
+	if err := os.MkdirAll(r.LogDir, 0o755); err != nil {
+		return nil, err
+	}
+	report := filepath.Join(r.LogDir, "report.json")
+	if err := os.Remove(report); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	args := []string{
+		"run", "--no-color", "-v", "--timeout=4h",
+		"--procs=" + strconv.Itoa(r.Procs),
+		"--flake-attempts=" + strconv.Itoa(attempts),
+		"--label-filter=" + labelFilter,
+		"--output-dir=" + r.LogDir, "--json-report=" + filepath.Base(report),
+	}
+	if r.Only != "" {
+		args = append(args, "--focus="+regexp.QuoteMeta(r.Only))
+	}
+	for name := range keptOut {
+		// It is matched with the name of the suite before that of the spec.
+		args = append(args, "--skip= "+regexp.QuoteMeta(name)+"$")
+	}
+	args = append(args, r.program(suiteProgram), "--",
+		"--kubeconfig="+c.Kubeconfig(), "--kubectl-path="+c.Kubectl(), "--provider=skeleton", "--num-nodes=1", "--disable-log-dump=true")
+	runErr := r.ginkgo(ctx, args, len(selected)-len(keptOut))
+	if err := context.Cause(ctx); err != nil {
+		return nil, err
+	}
+	reports, err := readReport(report)
+	if err != nil {
+		// The suite could not even start.
+		return nil, errors.Join(runErr, err)
+	}
+	if err := result.read(reports, selected, keptOut); err != nil {
+		return nil, fmt.Errorf("%w; see %s", err, r.logFile())
+	}
+	return result, nil
+}
+
+func (r *Run) logFile() string { return filepath.Join(r.LogDir, "output.log") }
+
+// ginkgo runs it, and shows from time to time how many specs are done.
+func (r *Run) ginkgo(ctx context.Context, args []string, specs int) error {
+	log, err := os.Create(r.logFile())
+	if err != nil {
+		return err
+	}
+	defer func() { _ = log.Close() }()
+	temp, err := os.MkdirTemp("", "carry-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(temp) }()
+	cmd := exec.CommandContext(ctx, r.program(ginkgoProgram), args...)
+	cmd.Dir = r.LogDir
+	cmd.Env = append(os.Environ(), "TMPDIR="+temp)
+	// The processes of the suite are children of it.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.Stderr = log
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	var done, failed atomic.Int64
+	stop := make(chan struct{})
+	go func() {
+		ticker := time.NewTicker(30 * time.Second)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-stop:
+				return
+			case <-ticker.C:
+				r.Log("%s: %d of %d specs are done, %d failures so far", r.Name, done.Load(), specs, failed.Load())
+			}
+		}
+	}()
+	err = copyOutput(log, out, func(text string, failure bool) {
+		if !failure {
+			done.Add(1)
+			return
+		}
+		failed.Add(1)
+		r.Log("%s: failed: %s", r.Name, text)
+	})
+	close(stop)
+	return errors.Join(err, cmd.Wait())
+}
+
+var (
+	specDone = regexp.MustCompile(`^S*(?:•|S \[SKIPPED\]|P \[PENDING\]) ?(?:\[|$)`)
+	specFail = regexp.MustCompile(`^S*• \[(?:FAILED|PANICKED|TIMEDOUT|INTERRUPTED|ABORTED)\]`)
+)
+
+// copyOutput copies what ginkgo writes. It tells of each spec that is done, and
+// of the name of each that failed, which stands in the line after that.
+func copyOutput(w io.Writer, from io.Reader, tell func(text string, failure bool)) error {
+	in := bufio.NewReader(from)
+	failure := false
+	for {
+		line, err := in.ReadString('\n')
+		if _, err := io.WriteString(w, line); err != nil {
+			return err
+		}
+		text := strings.TrimSpace(line)
+		if failure && text != "" {
+			tell(text, true)
+		}
+		if failure = specFail.MatchString(text); failure || specDone.MatchString(text) {
+			tell(text, false)
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+	}
+}
