@@ -1,0 +1,118 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package driver
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/containernetworking/cni/libcni"
+	"github.com/containernetworking/cni/pkg/types"
+
+	"kubernetes-dra/cmd/dra-network-driver/pkg/config"
+)
+
+// CNI runs the plugins of a network for the interface of a pod.
+type CNI interface {
+	// Validate fails if the network cannot work on this node, for example
+	// because a plugin is missing.
+	Validate(ctx context.Context, network []byte) error
+	// Add creates the interface.
+	Add(ctx context.Context, network []byte, a *Attachment) (types.Result, error)
+	// Check fails if the interface is not as Add left it.
+	Check(ctx context.Context, network []byte, a *Attachment) error
+	// Del removes the interface, and what else Add did, also if Add failed
+	// or was never run. A network namespace that is gone is empty in a.
+	Del(ctx context.Context, network []byte, a *Attachment) error
+}
+
+// PluginCNI runs the plugins that are installed on the node.
+type PluginCNI struct {
+	cni     *libcni.CNIConfig
+	metrics *Metrics
+}
+
+// NewPluginCNI returns a runner of the plugins in the given directories. Results
+// of ADD, which CHECK and DEL need, are kept in the cache directory.
+func NewPluginCNI(dirs []string, cacheDir string, metrics *Metrics) *PluginCNI {
+	return &PluginCNI{cni: libcni.NewCNIConfigWithCacheDir(dirs, cacheDir, nil), metrics: metrics}
+}
+
+// Validate implements [CNI.Validate].
+func (p *PluginCNI) Validate(ctx context.Context, network []byte) error {
+	list, err := config.ParseNetwork(network)
+	if err != nil {
+		return err
+	}
+	_, err = p.cni.ValidateNetworkList(ctx, list)
+	return err
+}
+
+// Add implements [CNI.Add].
+func (p *PluginCNI) Add(ctx context.Context, network []byte, a *Attachment) (result types.Result, err error) {
+	err = p.run("ADD", network, func(list *libcni.NetworkConfigList) error {
+		result, err = p.cni.AddNetworkList(ctx, list, runtimeConf(a))
+		return err
+	})
+	return result, err
+}
+
+// Check implements [CNI.Check].
+func (p *PluginCNI) Check(ctx context.Context, network []byte, a *Attachment) error {
+	return p.run("CHECK", network, func(list *libcni.NetworkConfigList) error {
+		err := p.cni.CheckNetworkList(ctx, list, runtimeConf(a))
+		if errors.Is(err, libcni.ErrorCheckNotSupp) {
+			return nil
+		}
+		return err
+	})
+}
+
+// Del implements [CNI.Del].
+func (p *PluginCNI) Del(ctx context.Context, network []byte, a *Attachment) error {
+	return p.run("DEL", network, func(list *libcni.NetworkConfigList) error {
+		return p.cni.DelNetworkList(ctx, list, runtimeConf(a))
+	})
+}
+
+func (p *PluginCNI) run(command string, network []byte, run func(*libcni.NetworkConfigList) error) error {
+	list, err := config.ParseNetwork(network)
+	if err != nil {
+		return err
+	}
+	start := time.Now()
+	err = run(list)
+	p.metrics.observeCNI(command, time.Since(start), err)
+	return err
+}
+
+func runtimeConf(a *Attachment) *libcni.RuntimeConf {
+	return &libcni.RuntimeConf{
+		ContainerID: a.SandboxID,
+		NetNS:       a.NetNS,
+		IfName:      a.InterfaceName,
+		// The names which the kubelet's runtimes have always used.
+		Args: [][2]string{
+			{"IgnoreUnknown", "1"},
+			{"K8S_POD_NAMESPACE", a.PodNamespace},
+			{"K8S_POD_NAME", a.PodName},
+			{"K8S_POD_INFRA_CONTAINER_ID", a.SandboxID},
+			{"K8S_POD_UID", string(a.PodUID)},
+		},
+	}
+}

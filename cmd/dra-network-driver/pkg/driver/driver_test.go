@@ -1,0 +1,946 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	cnitypes "github.com/containernetworking/cni/pkg/types"
+	cni "github.com/containernetworking/cni/pkg/types/100"
+	"github.com/prometheus/client_golang/prometheus"
+
+	v1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+	"k8s.io/klog/v2/ktesting"
+	testingclock "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
+
+	"kubernetes-dra/cmd/dra-network-driver/pkg/config"
+)
+
+const (
+	driverName = "network.dra.example.com"
+	nodeName   = "node-1"
+	namespace  = "default"
+)
+
+// node is everything around a driver: it stays when the driver is restarted.
+type node struct {
+	t      *testing.T
+	ctx    context.Context
+	dir    string
+	cni    *fakeCNI
+	status *fakeStatus
+	pods   map[string]*v1.Pod
+	events *record.FakeRecorder
+	clock  *testingclock.FakeClock
+	netns  map[string]bool
+	// crashOnSave crashes the driver after the first Save that it is true for.
+	crashOnSave func(*Claim) bool
+
+	*Driver
+}
+
+func newNode(t *testing.T) *node {
+	_, ctx := ktesting.NewTestContext(t)
+	n := &node{
+		t:      t,
+		ctx:    ctx,
+		dir:    t.TempDir(),
+		cni:    &fakeCNI{interfaces: make(map[string]string), leases: make(map[string]string)},
+		status: &fakeStatus{claims: make(map[types.UID][]resourceapi.AllocatedDeviceStatus)},
+		pods:   make(map[string]*v1.Pod),
+		events: record.NewFakeRecorder(100),
+		clock:  testingclock.NewFakeClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)),
+		netns:  make(map[string]bool),
+	}
+	n.start()
+	return n
+}
+
+// start replaces the driver by a new process.
+func (n *node) start() {
+	n.t.Helper()
+	var err error
+	n.Driver, err = New(Options{
+		Name:     driverName,
+		NodeName: nodeName,
+		Source:   config.Source{Driver: driverName, Dir: n.dir},
+		CNI:      n.cni,
+		Store:    crashingStore{Dir(n.dir), n},
+		Status:   n.status,
+		Pods: func(_ context.Context, namespace, name string) (*v1.Pod, error) {
+			if pod := n.pods[namespace+"/"+name]; pod != nil {
+				return pod, nil
+			}
+			return nil, apierrors.NewNotFound(v1.Resource("pods"), name)
+		},
+		Events:      n.events,
+		NetNSExists: func(path string) bool { return n.netns[path] },
+		Clock:       n.clock,
+		Metrics:     NewMetrics(prometheus.NewRegistry()),
+		Fatal:       func(err error) { n.t.Errorf("fatal: %v", err) },
+	})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+type crash struct{}
+
+// crashes runs what is expected to kill the driver. What would have been done
+// after that is not done.
+func (n *node) crashes(run func()) {
+	n.t.Helper()
+	defer func() {
+		if r := recover(); r != (crash{}) {
+			n.t.Fatalf("no crash, but %v", r)
+		}
+	}()
+	run()
+}
+
+// drain does what Run does until nothing is left but what has to wait.
+func (n *node) drain() {
+	for n.queue.Len() > 0 {
+		n.processNext(n.ctx)
+	}
+}
+
+// retry does what waits for a second attempt.
+func (n *node) retry(uid types.UID) {
+	n.queue.Add(uid)
+	n.drain()
+}
+
+// crashingStore stores for real, and can crash after that.
+type crashingStore struct {
+	Dir
+	node *node
+}
+
+func (s crashingStore) Save(claim *Claim) error {
+	err := s.Dir.Save(claim)
+	if s.node.crashOnSave != nil && s.node.crashOnSave(claim) {
+		s.node.crashOnSave = nil
+		panic(crash{})
+	}
+	return err
+}
+
+// fakeCNI is a network with addresses that are leased. It panics if an interface
+// is added twice.
+type fakeCNI struct {
+	interfaces     map[string]string // by sandbox and name: address
+	leases         map[string]string // by address: sandbox and name
+	calls          []string
+	addErr, delErr error
+	checkErr       error
+	validateErr    error
+	failInterface  string // addErr is for this one only
+	crashAfterAdd  bool
+	crashBeforeDel bool
+	addresses      int // of each interface, 1 if 0
+}
+
+func (f *fakeCNI) Validate(context.Context, []byte) error { return f.validateErr }
+
+func (f *fakeCNI) Add(_ context.Context, _ []byte, a *Attachment) (cnitypes.Result, error) {
+	key := a.SandboxID + "/" + a.InterfaceName
+	f.calls = append(f.calls, "ADD "+key)
+	if f.interfaces[key] != "" {
+		panic("a second interface " + key)
+	}
+	address := ""
+	for i := 1; address == "" || f.leases[address] != ""; i++ {
+		address = fmt.Sprintf("10.0.0.%d", i)
+	}
+	// Like plugins do it: the lease is there, whatever fails after that.
+	f.leases[address] = key
+	if f.addErr != nil && (f.failInterface == "" || f.failInterface == a.InterfaceName) {
+		return nil, f.addErr
+	}
+	f.interfaces[key] = address
+	if f.crashAfterAdd {
+		f.crashAfterAdd = false
+		panic(crash{})
+	}
+	result := &cni.Result{
+		CNIVersion: "1.0.0",
+		Interfaces: []*cni.Interface{{Name: "veth0"}, {Name: a.InterfaceName, Mac: "02:00:00:00:00:01", Sandbox: a.NetNS}},
+	}
+	for i := range max(1, f.addresses) {
+		ip := net.ParseIP(address).To4()
+		ip[1] += byte(i)
+		result.IPs = append(result.IPs, &cni.IPConfig{Interface: cni.Int(1), Address: net.IPNet{IP: ip, Mask: net.CIDRMask(24, 32)}})
+	}
+	return result, nil
+}
+
+func (f *fakeCNI) Check(_ context.Context, _ []byte, a *Attachment) error { return f.checkErr }
+
+func (f *fakeCNI) Del(_ context.Context, network []byte, a *Attachment) error {
+	if f.crashBeforeDel {
+		f.crashBeforeDel = false
+		panic(crash{})
+	}
+	key := a.SandboxID + "/" + a.InterfaceName
+	call := "DEL " + key
+	if a.NetNS == "" {
+		call += " without namespace"
+	}
+	f.calls = append(f.calls, call)
+	if len(network) == 0 {
+		panic("DEL without the configuration of ADD")
+	}
+	if f.delErr != nil {
+		return f.delErr
+	}
+	delete(f.interfaces, key)
+	maps.DeleteFunc(f.leases, func(_, owner string) bool { return owner == key })
+	return nil
+}
+
+// fakeStatus is what the API server has.
+type fakeStatus struct {
+	claims map[types.UID][]resourceapi.AllocatedDeviceStatus
+	err    error
+	writes int
+}
+
+func (f *fakeStatus) Apply(_ context.Context, _, _ string, uid types.UID, devices []resourceapi.AllocatedDeviceStatus) error {
+	if f.err != nil {
+		return f.err
+	}
+	f.writes++
+	f.claims[uid] = devices
+	return nil
+}
+
+const inline = `{"apiVersion": "network.dra.example.com/v1alpha1", "kind": "NetworkConfig", "config": {"cniVersion": "1.0.0", "name": "test", "plugins": [{"type": "fake"}]}}`
+
+// newClaim returns a claim with devices, and a pod that uses it.
+func (n *node) newClaim(name string, devices ...string) *resourceapi.ResourceClaim {
+	claim := &resourceapi.ResourceClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID("uid-" + name)},
+		Status: resourceapi.ResourceClaimStatus{Allocation: &resourceapi.AllocationResult{
+			Devices: resourceapi.DeviceAllocationResult{
+				Config: []resourceapi.DeviceAllocationConfiguration{{
+					Source: resourceapi.AllocationConfigSourceClass,
+					DeviceConfiguration: resourceapi.DeviceConfiguration{Opaque: &resourceapi.OpaqueDeviceConfiguration{
+						Driver:     driverName,
+						Parameters: runtime.RawExtension{Raw: []byte(inline)},
+					}},
+				}},
+			},
+		}},
+	}
+	for _, device := range devices {
+		claim.Status.Allocation.Devices.Results = append(claim.Status.Allocation.Devices.Results,
+			resourceapi.DeviceRequestAllocationResult{Request: "network", Driver: driverName, Pool: nodeName, Device: device})
+	}
+	return claim
+}
+
+func (n *node) newPod(name string, claims ...string) *v1.Pod {
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID("uid-" + name)}}
+	for i, claim := range claims {
+		pod.Spec.ResourceClaims = append(pod.Spec.ResourceClaims, v1.PodResourceClaim{Name: fmt.Sprint(i), ResourceClaimName: ptr.To(claim)})
+	}
+	n.pods[namespace+"/"+name] = pod
+	return pod
+}
+
+// newSandbox returns a sandbox with a network namespace.
+func (n *node) newSandbox(pod, id string) Sandbox {
+	path := "/run/netns/" + id
+	n.netns[path] = true
+	return Sandbox{ID: id, PodNamespace: namespace, PodName: pod, PodUID: types.UID("uid-" + pod), NetNS: path, Running: true}
+}
+
+func (n *node) mustPrepare(claim *resourceapi.ResourceClaim) {
+	n.t.Helper()
+	if err := n.tryPrepare(claim); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+func (n *node) tryPrepare(claim *resourceapi.ResourceClaim) error {
+	n.t.Helper()
+	results, err := n.PrepareResourceClaims(n.ctx, []*resourceapi.ResourceClaim{claim})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	result := results[claim.UID]
+	if result.Err == nil && len(result.Devices) != len(claim.Status.Allocation.Devices.Results) {
+		n.t.Fatalf("prepared devices: %+v", result.Devices)
+	}
+	return result.Err
+}
+
+func (n *node) tryUnprepare(claim *resourceapi.ResourceClaim) error {
+	n.t.Helper()
+	results, err := n.UnprepareResourceClaims(n.ctx, []kubeletplugin.NamespacedObject{{UID: claim.UID, NamespacedName: types.NamespacedName{Namespace: claim.Namespace, Name: claim.Name}}})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	err, answered := results[claim.UID]
+	if !answered {
+		n.t.Fatal("no result for the claim")
+	}
+	return err
+}
+
+func (n *node) mustAttach(sandbox Sandbox) {
+	n.t.Helper()
+	if err := n.Attach(n.ctx, sandbox); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// reported is what the API server says about a claim, in short.
+func (n *node) reported(claim *resourceapi.ResourceClaim) []string {
+	reported := []string{}
+	for _, device := range n.status.claims[claim.UID] {
+		line := device.Device
+		for _, c := range device.Conditions {
+			line += fmt.Sprintf(" %s=%s %s", c.Type, c.Status, c.Reason)
+		}
+		if data := device.NetworkData; data != nil {
+			line += fmt.Sprintf(" %s %s %s", data.InterfaceName, strings.Join(data.IPs, ","), data.HardwareAddress)
+		}
+		if (device.NetworkData == nil) != (device.Data == nil) {
+			line += " data and networkData do not go together"
+		}
+		reported = append(reported, line)
+	}
+	return reported
+}
+
+func (n *node) expectReported(claim *resourceapi.ResourceClaim, expected ...string) {
+	n.t.Helper()
+	if got := n.reported(claim); !slices.Equal(got, expected) {
+		n.t.Errorf("status of claim %s:\n got %q\nwant %q", claim.Name, got, expected)
+	}
+}
+
+// expectInterfaces checks what exists, and that exactly that much is leased.
+func (n *node) expectInterfaces(expected ...string) {
+	n.t.Helper()
+	got := slices.Sorted(maps.Keys(n.cni.interfaces))
+	if !slices.Equal(got, expected) {
+		n.t.Errorf("interfaces:\n got %q\nwant %q", got, expected)
+	}
+	if len(n.cni.leases) != len(expected) {
+		n.t.Errorf("%d interfaces, but leases %v", len(expected), n.cni.leases)
+	}
+}
+
+func (n *node) expectNothingLeft() {
+	n.t.Helper()
+	n.expectInterfaces()
+	files, err := os.ReadDir(n.dir)
+	if err != nil || len(files) != 0 {
+		n.t.Errorf("files %v, error %v", files, err)
+	}
+	if len(n.claims) != 0 {
+		n.t.Errorf("claims: %v", n.claims)
+	}
+}
+
+func (n *node) event() string {
+	select {
+	case event := <-n.events.Events:
+		return event
+	default:
+		return ""
+	}
+}
+
+func expectError(t *testing.T, err error, parts ...string) {
+	t.Helper()
+	if err == nil {
+		t.Fatalf("no error; want %q", parts)
+	}
+	for _, part := range parts {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("error:\n got %v\nwant %s", err, part)
+		}
+	}
+}
+
+func TestLifecycle(t *testing.T) {
+	n := newNode(t)
+	claim := n.newClaim("claim", "net-0", "net-1")
+	n.newPod("pod", "claim")
+	n.mustPrepare(claim)
+	n.drain()
+	if n.status.writes != 0 {
+		t.Error("there is nothing to report before the pod starts")
+	}
+
+	sandbox := n.newSandbox("pod", "sandbox")
+	n.mustAttach(sandbox)
+	n.drain()
+	n.expectInterfaces("sandbox/net1", "sandbox/net2")
+	both := []string{
+		"net-0 Ready=True Attached net1 10.0.0.1/24 02:00:00:00:00:01",
+		"net-1 Ready=True Attached net2 10.0.0.2/24 02:00:00:00:00:01",
+	}
+	n.expectReported(claim, both...)
+	if n.status.writes != 1 {
+		t.Errorf("%d writes for two devices of one claim", n.status.writes)
+	}
+
+	// Everybody repeats everything.
+	n.mustPrepare(claim)
+	n.mustAttach(sandbox)
+	n.start()
+	n.mustPrepare(claim)
+	n.mustAttach(sandbox)
+	n.Synchronize([]Sandbox{sandbox})(n.ctx)
+	n.drain()
+	n.expectReported(claim, both...)
+	if expected := []string{"ADD sandbox/net1", "ADD sandbox/net2"}; !slices.Equal(n.cni.calls, expected) {
+		t.Errorf("calls: %q", n.cni.calls)
+	}
+
+	if err := n.Detach(n.ctx, "other"); err != nil {
+		t.Fatal(err)
+	}
+	n.expectInterfaces("sandbox/net1", "sandbox/net2")
+	for range 2 { // stopped and removed
+		if err := n.Detach(n.ctx, "sandbox"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.drain()
+	n.expectInterfaces()
+	n.expectReported(claim)
+	for range 2 {
+		if err := n.tryUnprepare(claim); err != nil {
+			t.Fatal(err)
+		}
+		n.drain()
+		n.expectNothingLeft()
+	}
+	if event := n.event(); event != "" {
+		t.Errorf("event %s", event)
+	}
+}
+
+// TestCrash kills the driver wherever it matters. The next one must bring the
+// node and the status into the state which they would have had.
+func TestCrash(t *testing.T) {
+	saves := func(phase Phase) func(*Claim) bool {
+		return func(claim *Claim) bool {
+			a := claim.Devices[0].Attachment
+			return a != nil && a.Phase == phase
+		}
+	}
+	t.Run("attach", func(t *testing.T) {
+		for name, arm := range map[string]func(*node){
+			"before ADD":                         func(n *node) { n.crashOnSave = saves(Adding) },
+			"between ADD and storing its result": func(n *node) { n.cni.crashAfterAdd = true },
+			"before the status is written":       func(n *node) { n.crashOnSave = saves(Added) },
+		} {
+			t.Run(name, func(t *testing.T) {
+				n := newNode(t)
+				claim := n.newClaim("claim", "net-0")
+				n.newPod("pod", "claim")
+				n.mustPrepare(claim)
+				sandbox := n.newSandbox("pod", "sandbox")
+				arm(n)
+				n.crashes(func() { _ = n.Attach(n.ctx, sandbox) })
+
+				// The runtime has started the pod nevertheless.
+				n.start()
+				n.Synchronize([]Sandbox{sandbox})(n.ctx)
+				n.drain()
+				n.expectInterfaces("sandbox/net1")
+				n.expectReported(claim, "net-0 Ready=True Attached net1 10.0.0.1/24 02:00:00:00:00:01")
+			})
+			t.Run(name+", and the pod is gone", func(t *testing.T) {
+				n := newNode(t)
+				claim := n.newClaim("claim", "net-0")
+				n.newPod("pod", "claim")
+				n.mustPrepare(claim)
+				sandbox := n.newSandbox("pod", "sandbox")
+				arm(n)
+				n.crashes(func() { _ = n.Attach(n.ctx, sandbox) })
+
+				delete(n.netns, sandbox.NetNS)
+				n.start()
+				n.Synchronize(nil)(n.ctx)
+				n.drain()
+				n.expectInterfaces()
+				n.expectReported(claim)
+				if err := n.tryUnprepare(claim); err != nil {
+					t.Fatal(err)
+				}
+				n.drain()
+				n.expectNothingLeft()
+			})
+		}
+	})
+	t.Run("detach", func(t *testing.T) {
+		for name, arm := range map[string]func(*node){
+			"before DEL": func(n *node) { n.cni.crashBeforeDel = true },
+			"after DEL": func(n *node) {
+				n.crashOnSave = func(claim *Claim) bool { return claim.Devices[0].Attachment == nil }
+			},
+		} {
+			t.Run(name, func(t *testing.T) {
+				n := newNode(t)
+				claim := n.newClaim("claim", "net-0")
+				n.newPod("pod", "claim")
+				n.mustPrepare(claim)
+				n.mustAttach(n.newSandbox("pod", "sandbox"))
+				n.drain()
+				arm(n)
+				n.crashes(func() { _ = n.Detach(n.ctx, "sandbox") })
+
+				n.start()
+				n.drain()
+				n.expectInterfaces()
+				n.expectReported(claim)
+			})
+		}
+	})
+}
+
+func TestAddFails(t *testing.T) {
+	n := newNode(t)
+	claim := n.newClaim("claim", "net-0", "net-1")
+	n.newPod("pod", "claim")
+	n.mustPrepare(claim)
+	n.cni.addErr, n.cni.failInterface = errors.New(`plugin type="fake" failed (add): no such master`), "net2"
+	err := n.Attach(n.ctx, n.newSandbox("pod", "first"))
+	expectError(t, err, "network device net-1 of claim default/claim", `plugin type="fake" failed (add): no such master`)
+	if event := n.event(); !strings.Contains(event, "Warning FailedAttachNetworkDevice network device net-1 of claim default/claim: interface net2: "+`plugin type="fake" failed (add): no such master`) {
+		t.Errorf("event %q", event)
+	}
+	n.drain()
+	n.expectInterfaces()
+	n.expectReported(claim, "net-0 Ready=False PodIncomplete", "net-1 Ready=False CNIAddFailed")
+	if message := n.status.claims[claim.UID][1].Conditions[0].Message; !strings.Contains(message, "no such master") {
+		t.Errorf("message %q", message)
+	}
+
+	// The kubelet tries again with another sandbox. The runtime did not say
+	// what became of the first one.
+	n.cni.addErr = nil
+	n.clock.Step(time.Minute)
+	n.mustAttach(n.newSandbox("pod", "second"))
+	n.drain()
+	n.expectInterfaces("second/net1", "second/net2")
+	n.expectReported(claim,
+		"net-0 Ready=True Attached net1 10.0.0.1/24 02:00:00:00:00:01",
+		"net-1 Ready=True Attached net2 10.0.0.2/24 02:00:00:00:00:01",
+	)
+	if since := n.status.claims[claim.UID][0].Conditions[0].LastTransitionTime; !since.Time.Equal(n.clock.Now()) {
+		t.Errorf("last transition %s, now %s", since, n.clock.Now())
+	}
+}
+
+// TestUnreportable checks that a pod does not start with what the API cannot
+// describe.
+func TestUnreportable(t *testing.T) {
+	n := newNode(t)
+	n.cni.addresses = 17
+	claim := n.newClaim("claim", "net-0")
+	n.newPod("pod", "claim")
+	n.mustPrepare(claim)
+	expectError(t, n.Attach(n.ctx, n.newSandbox("pod", "sandbox")), "networkData.ips: Too many: 17: must have at most 16 items")
+	n.drain()
+	n.expectInterfaces()
+	n.expectReported(claim, "net-0 Ready=False CNIAddFailed")
+}
+
+func TestDelFails(t *testing.T) {
+	n := newNode(t)
+	claim := n.newClaim("claim", "net-0")
+	n.newPod("pod", "claim")
+	n.mustPrepare(claim)
+	n.mustAttach(n.newSandbox("pod", "sandbox"))
+	n.drain()
+	n.cni.delErr = errors.New("busy")
+	expectError(t, n.Detach(n.ctx, "sandbox"), "interface net1: busy")
+	n.drain()
+	n.expectReported(claim, "net-0 Ready=False CNIDelFailed")
+	if calls := len(n.cni.calls); calls != 3 {
+		t.Errorf("not one attempt right away and then a pause: %q", n.cni.calls)
+	}
+	expectError(t, n.tryUnprepare(claim), "default/claim", "busy")
+
+	// The namespace goes, and the next attempt succeeds, after a restart.
+	delete(n.netns, "/run/netns/sandbox")
+	n.cni.delErr = nil
+	n.start()
+	n.drain()
+	if last := n.cni.calls[len(n.cni.calls)-1]; last != "DEL sandbox/net1 without namespace" {
+		t.Errorf("last call %s", last)
+	}
+	n.expectInterfaces()
+	n.expectReported(claim)
+	if err := n.tryUnprepare(claim); err != nil {
+		t.Fatal(err)
+	}
+	n.drain()
+	n.expectNothingLeft()
+}
+
+// TestSynchronize is about pods that came and went without the driver.
+func TestSynchronize(t *testing.T) {
+	n := newNode(t)
+	var claims []*resourceapi.ResourceClaim
+	for i, name := range []string{"new", "gone", "rebooted", "ended"} {
+		claims = append(claims, n.newClaim(name, fmt.Sprintf("net-%d", i)))
+		n.newPod(name, name)
+		n.mustPrepare(claims[i])
+		if i > 0 {
+			n.mustAttach(n.newSandbox(name, name))
+		}
+	}
+	n.start()
+	rebooted := n.newSandbox("rebooted", "rebooted")
+	delete(n.netns, rebooted.NetNS)
+	delete(n.netns, "/run/netns/gone")
+	ended := n.newSandbox("ended", "ended")
+	ended.Running = false // but not yet removed
+	finish := n.Synchronize([]Sandbox{n.newSandbox("new", "new"), rebooted, ended})
+
+	// This one starts before the work is done. It is not one of those that
+	// are gone.
+	late := n.newClaim("late", "net-9")
+	n.newPod("late", "late")
+	n.mustPrepare(late)
+	n.mustAttach(n.newSandbox("late", "late"))
+	finish(n.ctx)
+	n.drain()
+	n.expectInterfaces("ended/net1", "late/net1", "new/net1")
+	n.expectReported(claims[1])
+	n.expectReported(claims[2])
+}
+
+// TestOtherSandbox checks that a pod whose sandbox is replaced keeps nothing of
+// the former one.
+func TestOtherSandbox(t *testing.T) {
+	n := newNode(t)
+	claim := n.newClaim("claim", "net-0")
+	n.newPod("pod", "claim")
+	n.mustPrepare(claim)
+	n.mustAttach(n.newSandbox("pod", "first"))
+	n.mustAttach(n.newSandbox("pod", "second"))
+	n.drain()
+	n.expectInterfaces("second/net1")
+	n.expectReported(claim, "net-0 Ready=True Attached net1 10.0.0.1/24 02:00:00:00:00:01")
+}
+
+func TestOnePodAtATime(t *testing.T) {
+	n := newNode(t)
+	claim := n.newClaim("claim", "net-0")
+	n.newPod("first", "claim")
+	n.newPod("second", "claim")
+	n.mustPrepare(claim)
+	n.mustAttach(n.newSandbox("first", "first"))
+	expectError(t, n.Attach(n.ctx, n.newSandbox("second", "second")), "it is in use by pod default/first")
+	if event := n.event(); !strings.Contains(event, "it is in use by pod default/first, and can be in one pod at a time") {
+		t.Errorf("event %q", event)
+	}
+	n.drain()
+	n.expectInterfaces("first/net1")
+	n.expectReported(claim, "net-0 Ready=True Attached net1 10.0.0.1/24 02:00:00:00:00:01")
+}
+
+func TestOtherPods(t *testing.T) {
+	n := newNode(t)
+	claim := n.newClaim("claim", "net-0")
+	n.mustPrepare(claim)
+	n.newPod("none")
+	n.newPod("replaced", "claim").UID = "other"
+	n.newPod("host", "claim")
+	for _, pod := range []string{"none", "replaced", "unknown"} {
+		n.mustAttach(n.newSandbox(pod, pod))
+	}
+	host := n.newSandbox("host", "host")
+	host.NetNS = ""
+	expectError(t, n.Attach(n.ctx, host), "the pod uses the host's network")
+	n.expectInterfaces()
+
+	// Two claims of one pod that want the same name.
+	named := strings.Replace(inline, `"config"`, `"interfaceName": "data", "config"`, 1)
+	for i, name := range []string{"a", "b"} {
+		claim := n.newClaim(name, fmt.Sprintf("net-%d", i+1))
+		claim.Status.Allocation.Devices.Config[0].Opaque.Parameters.Raw = []byte(named)
+		n.mustPrepare(claim)
+	}
+	n.newPod("named", "a", "b")
+	expectError(t, n.Attach(n.ctx, n.newSandbox("named", "named")), "network device net-2 of claim default/b: the interface name data is taken by network device net-1")
+	n.expectInterfaces()
+	// One is enough, in the order of the pod.
+	n.newPod("ordered", "b", "claim")
+	n.mustAttach(n.newSandbox("ordered", "ordered"))
+	n.expectInterfaces("ordered/data", "ordered/net1")
+}
+
+func TestCheck(t *testing.T) {
+	n := newNode(t)
+	claim := n.newClaim("claim", "net-0")
+	n.newPod("pod", "claim")
+	n.mustPrepare(claim)
+	n.mustAttach(n.newSandbox("pod", "sandbox"))
+	n.drain()
+	for _, tc := range []struct {
+		err      error
+		expected string
+		writes   int
+	}{
+		{nil, "net-0 Ready=True Attached", 0},
+		{errors.New("link is gone"), "net-0 Ready=False CNICheckFailed", 1},
+		{errors.New("link is gone"), "net-0 Ready=False CNICheckFailed", 0},
+		{nil, "net-0 Ready=True Attached", 1},
+	} {
+		before := n.status.writes
+		n.cni.checkErr = tc.err
+		n.clock.Step(time.Minute)
+		n.Check(n.ctx)
+		n.drain()
+		// It stays visible what the interface should be.
+		n.expectReported(claim, tc.expected+" net1 10.0.0.1/24 02:00:00:00:00:01")
+		if writes := n.status.writes - before; writes != tc.writes {
+			t.Errorf("%v: %d writes, want %d", tc.err, writes, tc.writes)
+		}
+	}
+	n.expectInterfaces("sandbox/net1")
+}
+
+func TestPrepare(t *testing.T) {
+	n := newNode(t)
+	claim := n.newClaim("claim", "net-0")
+	n.mustPrepare(claim)
+	for name, tc := range map[string]struct {
+		change   func(*resourceapi.ResourceClaim)
+		expected string
+	}{
+		"in use": {
+			func(c *resourceapi.ResourceClaim) { c.Name, c.UID = "other", "uid-other" },
+			"claim default/other: device node-1/net-0 is still in use by claim default/claim",
+		},
+		"same name": {
+			func(c *resourceapi.ResourceClaim) {
+				c.UID = "uid-other"
+				c.Status.Allocation.Devices.Results[0].Device = "net-1"
+			},
+			"a former claim of this name, with UID uid-claim, is still in use on node node-1",
+		},
+		"other node": {
+			func(c *resourceapi.ResourceClaim) { c.Status.Allocation.Devices.Results[0].Pool = "node-2" },
+			"device node-2/net-0 is not one of node node-1",
+		},
+		"share": {
+			func(c *resourceapi.ResourceClaim) {
+				c.Status.Allocation.Devices.Results[0].ShareID = ptr.To(types.UID("x"))
+			},
+			"has a share ID",
+		},
+		"no config": {
+			func(c *resourceapi.ResourceClaim) { c.Status.Allocation.Devices.Config = nil },
+			"neither the DeviceClass nor the claim says which network",
+		},
+		"not allocated": {
+			func(c *resourceapi.ResourceClaim) { c.Status.Allocation = nil },
+			"it is not allocated",
+		},
+	} {
+		changed := claim.DeepCopy()
+		tc.change(changed)
+		results, err := n.PrepareResourceClaims(n.ctx, []*resourceapi.ResourceClaim{changed})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := results[changed.UID].Err; err == nil || !strings.Contains(err.Error(), tc.expected) {
+			t.Errorf("%s: error %v", name, err)
+		}
+	}
+	n.cni.validateErr = errors.New(`failed to find plugin "fake"`)
+	expectError(t, n.tryPrepare(n.newClaim("third", "net-1")), "device node-1/net-1: its network does not work on node node-1", `failed to find plugin "fake"`)
+	n.cni.validateErr = nil
+
+	// Devices of other drivers are not ours, and one that is used by others
+	// gets no interface.
+	mixed := n.newClaim("mixed", "net-0")
+	mixed.Status.Allocation.Devices.Results[0].AdminAccess = ptr.To(true)
+	mixed.Status.Allocation.Devices.Config = nil
+	n.mustPrepare(mixed)
+	n.newPod("mixed", "mixed")
+	n.mustAttach(n.newSandbox("mixed", "mixed"))
+	n.expectInterfaces()
+
+	if len(n.claims) != 2 {
+		t.Errorf("claims %v", n.claims)
+	}
+}
+
+// TestReallocated checks what happens when a claim comes back with other
+// devices, and nobody told that the former ones were given back.
+func TestReallocated(t *testing.T) {
+	n := newNode(t)
+	n.newPod("pod", "claim")
+	n.mustPrepare(n.newClaim("claim", "net-0", "net-1"))
+	sandbox := n.newSandbox("pod", "sandbox")
+	n.mustAttach(sandbox)
+	claim := n.newClaim("claim", "net-1", "net-2")
+	n.mustPrepare(claim)
+	n.expectInterfaces("sandbox/net2")
+	n.mustAttach(sandbox)
+	n.drain()
+	n.expectInterfaces("sandbox/net1", "sandbox/net2")
+	n.expectReported(claim,
+		"net-1 Ready=True Attached net2 10.0.0.2/24 02:00:00:00:00:01",
+		"net-2 Ready=True Attached net1 10.0.0.1/24 02:00:00:00:00:01",
+	)
+}
+
+func TestStatusWrites(t *testing.T) {
+	resource := schema.GroupResource{Group: resourceapi.GroupName, Resource: "resourceclaims"}
+	for name, tc := range map[string]struct {
+		err error
+		// retried while the claim is prepared, and after that
+		prepared, released bool
+	}{
+		"server":    {errors.New("connection refused"), true, true},
+		"dropped":   {ErrStatusDropped, true, true},
+		"forbidden": {apierrors.NewForbidden(resource, "claim", errors.New("no")), true, false},
+		"gone":      {apierrors.NewNotFound(resource, "claim"), false, false},
+		"replaced":  {apierrors.NewConflict(resource, "claim", errors.New("uid")), false, false},
+		"freed":     {apierrors.NewInvalid(schema.GroupKind{}, "claim", nil), false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t)
+			claim := n.newClaim("claim", "net-0")
+			n.newPod("pod", "claim")
+			n.mustPrepare(claim)
+			n.mustAttach(n.newSandbox("pod", "sandbox"))
+			n.status.err = tc.err
+			n.drain()
+			if retried := n.queue.NumRequeues(claim.UID) > 0; retried != tc.prepared {
+				t.Errorf("while prepared, retried: %v", retried)
+			}
+			n.queue.Forget(claim.UID)
+			if err := n.tryUnprepare(claim); err != nil {
+				t.Fatal(err)
+			}
+			n.drain()
+			if retried := n.queue.NumRequeues(claim.UID) > 0; retried != tc.released {
+				t.Errorf("when released, retried: %v", retried)
+			}
+			if tc.released {
+				// It is not forgotten over a restart.
+				n.start()
+				n.status.err = nil
+				n.status.claims[claim.UID] = []resourceapi.AllocatedDeviceStatus{{Device: "stale"}}
+				n.drain()
+				n.expectReported(claim)
+			}
+			n.expectNothingLeft()
+		})
+	}
+}
+
+// TestPreparedAgain checks that a claim which comes back before its status was
+// cleared is not forgotten.
+func TestPreparedAgain(t *testing.T) {
+	n := newNode(t)
+	claim := n.newClaim("claim", "net-0")
+	n.newPod("pod", "claim")
+	n.mustPrepare(claim)
+	n.mustAttach(n.newSandbox("pod", "first"))
+	n.drain()
+	n.status.err = errors.New("connection refused")
+	if err := n.tryUnprepare(claim); err != nil {
+		t.Fatal(err)
+	}
+	n.drain()
+	n.mustPrepare(claim)
+	n.status.err = nil
+	n.retry(claim.UID)
+	n.expectReported(claim)
+	n.mustAttach(n.newSandbox("pod", "second"))
+	n.drain()
+	n.expectInterfaces("second/net1")
+	n.expectReported(claim, "net-0 Ready=True Attached net1 10.0.0.1/24 02:00:00:00:00:01")
+}
+
+func TestDir(t *testing.T) {
+	dir := Dir(t.TempDir())
+	claim := &Claim{Namespace: "a", Name: "b", UID: "u", Devices: []*Device{{
+		Pool: "p", Name: "net-0", Network: []byte(`{"name":"x"}`),
+		Attachment: &Attachment{Phase: Added, SandboxID: "s", Result: []byte(`{"cniVersion":"1.0.0"}`)},
+		Ready:      &Ready{Status: metav1.ConditionTrue, Since: metav1.Unix(1, 0)},
+	}}}
+	for range 2 {
+		if err := dir.Save(claim); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// What an interrupted Save leaves.
+	leftover := filepath.Join(string(dir), "u.new-123")
+	if err := os.WriteFile(leftover, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	loaded, err := dir.Load()
+	if err != nil || len(loaded) != 1 || !reflect.DeepEqual(loaded[0], claim) {
+		t.Errorf("loaded %+v, %v", loaded, err)
+	}
+	if _, err := os.Stat(leftover); !os.IsNotExist(err) {
+		t.Errorf("leftover: %v", err)
+	}
+	if err := os.WriteFile(filepath.Join(string(dir), "v.json"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err = dir.Load()
+	expectError(t, err, "v.json", "remove the file")
+	for range 2 {
+		if err := dir.Delete("v"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Rename(filepath.Join(string(dir), "u.json"), filepath.Join(string(dir), "w.json")); err != nil {
+		t.Fatal(err)
+	}
+	_, err = dir.Load()
+	expectError(t, err, "w.json", `UID "u"`)
+}
