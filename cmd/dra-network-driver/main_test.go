@@ -1,0 +1,180 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	resourcev1beta1 "k8s.io/api/resource/v1beta1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/kubernetes/scheme"
+
+	"kubernetes-dra/cmd/dra-network-driver/pkg/config"
+)
+
+const driverName = "network.dra.example.com"
+
+// manifest returns the objects in a file. Unknown and duplicate fields are
+// errors, as for kubectl.
+func manifest(t *testing.T, name string) []runtime.Object {
+	t.Helper()
+	data, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	decoder := serializer.NewCodecFactory(scheme.Scheme, serializer.EnableStrict).UniversalDeserializer()
+	documents := yaml.NewDocumentDecoder(io.NopCloser(bytes.NewReader(data)))
+	defer documents.Close()
+	var objects []runtime.Object
+	buffer := make([]byte, 64*1024)
+	for {
+		n, err := documents.Read(buffer)
+		if errors.Is(err, io.EOF) {
+			return objects
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		object, _, err := decoder.Decode(buffer[:n], nil, nil)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		objects = append(objects, object)
+	}
+}
+
+// TestDeploy checks that the manifests of the driver are complete, and that the
+// driver has the flags which they use.
+func TestDeploy(t *testing.T) {
+	kinds := make(map[string]int)
+	for _, object := range manifest(t, "deploy/driver.yaml") {
+		kinds[object.GetObjectKind().GroupVersionKind().Kind]++
+		switch object := object.(type) {
+		case *appsv1.DaemonSet:
+			source, err := os.ReadFile("main.go")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, arg := range object.Spec.Template.Spec.Containers[0].Args {
+				name, _, _ := strings.Cut(strings.TrimPrefix(arg, "--"), "=")
+				if name != "v" && !bytes.Contains(source, []byte(`"`+name+`"`)) {
+					t.Errorf("the driver has no flag --%s", name)
+				}
+			}
+		case *rbacv1.ClusterRole:
+			// The contract of upstream 1.36: nothing wider than the own
+			// driver and the own node.
+			i := slices.IndexFunc(object.Rules, func(rule rbacv1.PolicyRule) bool {
+				return slices.Contains(rule.Resources, "resourceclaims/driver")
+			})
+			if i < 0 {
+				t.Fatal("the role does not have resourceclaims/driver")
+			}
+			rule := object.Rules[i]
+			if !slices.Equal(rule.ResourceNames, []string{driverName}) || !slices.Equal(rule.Verbs, []string{"associated-node:update", "associated-node:patch"}) {
+				t.Errorf("rule %+v", rule)
+			}
+		}
+	}
+	for _, kind := range []string{"Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "DaemonSet"} {
+		if kinds[kind] != 1 {
+			t.Errorf("%d objects of kind %s", kinds[kind], kind)
+		}
+	}
+}
+
+// TestExamples takes the parameters in the examples through the driver's own
+// checks.
+func TestExamples(t *testing.T) {
+	for version, name := range map[string]string{"v1": "pods.yaml", "v1beta1": "pods-v1beta1.yaml"} {
+		t.Run(version, func(t *testing.T) {
+			allocation := &resourceapi.AllocationResult{}
+			result := resourceapi.DeviceRequestAllocationResult{Request: "network", Driver: driverName, Pool: "node", Device: "net-0"}
+			add := func(source resourceapi.AllocationConfigSource, requests []string, driver string, parameters runtime.RawExtension) {
+				allocation.Devices.Config = append(allocation.Devices.Config, resourceapi.DeviceAllocationConfiguration{
+					Source:   source,
+					Requests: requests,
+					DeviceConfiguration: resourceapi.DeviceConfiguration{Opaque: &resourceapi.OpaqueDeviceConfiguration{
+						Driver: driver, Parameters: parameters,
+					}},
+				})
+			}
+			for _, object := range manifest(t, filepath.Join("../../examples/network", name)) {
+				switch object := object.(type) {
+				case *resourceapi.DeviceClass:
+					add(resourceapi.AllocationConfigSourceClass, nil, object.Spec.Config[0].Opaque.Driver, object.Spec.Config[0].Opaque.Parameters)
+				case *resourcev1beta1.DeviceClass:
+					add(resourceapi.AllocationConfigSourceClass, nil, object.Spec.Config[0].Opaque.Driver, object.Spec.Config[0].Opaque.Parameters)
+				case *resourceapi.ResourceClaimTemplate:
+					c := object.Spec.Spec.Devices.Config[0]
+					add(resourceapi.AllocationConfigSourceClaim, c.Requests, c.Opaque.Driver, c.Opaque.Parameters)
+				case *resourcev1beta1.ResourceClaimTemplate:
+					c := object.Spec.Spec.Devices.Config[0]
+					add(resourceapi.AllocationConfigSourceClaim, c.Requests, c.Opaque.Driver, c.Opaque.Parameters)
+				}
+			}
+			if len(allocation.Devices.Config) != 2 {
+				t.Fatalf("configurations: %+v", allocation.Devices.Config)
+			}
+			source := config.Source{Driver: driverName, Dir: t.TempDir()}
+			allocation.Devices.Results = append(allocation.Devices.Results, result)
+			device, err := source.ForResult(allocation, result)
+			if err != nil {
+				t.Fatal(err)
+			}
+			list, err := config.ParseNetwork(device.Network)
+			if err != nil || list.Name != "storage" || device.InterfaceName != "storage" {
+				t.Errorf("device %+v, list %+v, error %v", device, list, err)
+			}
+			if _, err := config.Decode(allocation.Devices.Config[1].Opaque.Parameters.Raw, field.NewPath("parameters")); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestResources(t *testing.T) {
+	devices := resources("node", resourceapi.ResourceSliceMaxDevices).Pools["node"].Slices[0].Devices
+	if len(devices) != 128 || devices[0].Name != "net-0" || devices[127].Name != "net-127" {
+		t.Errorf("%d devices, first %+v", len(devices), devices[0])
+	}
+}
+
+func TestIsNamespace(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "leftover")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for path, expected := range map[string]bool{"/proc/self/ns/net": true, file: false, file + "2": false, "": false} {
+		if got := isNamespace(path); got != expected {
+			t.Errorf("%q: %v", path, got)
+		}
+	}
+}
