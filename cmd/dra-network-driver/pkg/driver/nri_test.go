@@ -1,0 +1,182 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package driver
+
+import (
+	"context"
+	"errors"
+	"net"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/containerd/nri/pkg/api"
+	"github.com/containerd/nri/pkg/net/multiplex"
+	"github.com/containerd/ttrpc"
+)
+
+// fakeRuntime is the container runtime's side of one NRI connection.
+type fakeRuntime struct {
+	t          *testing.T
+	registered chan *api.RegisterPluginRequest
+	plugin     api.PluginService
+	close      func()
+}
+
+func (r *fakeRuntime) RegisterPlugin(_ context.Context, request *api.RegisterPluginRequest) (*api.Empty, error) {
+	r.registered <- request
+	return &api.Empty{}, nil
+}
+
+func (r *fakeRuntime) UpdateContainers(context.Context, *api.UpdateContainersRequest) (*api.UpdateContainersResponse, error) {
+	return nil, errors.New("not expected")
+}
+
+// accept waits for the driver to connect, and tells it which pods there are.
+func accept(t *testing.T, ctx context.Context, listener net.Listener, pods ...*api.PodSandbox) *fakeRuntime {
+	t.Helper()
+	conn, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	mux := multiplex.Multiplex(conn, multiplex.WithBlockedRead())
+	pluginConn, err := mux.Open(multiplex.PluginServiceConn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	runtimeListener, err := mux.Listen(multiplex.RuntimeServiceConn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := ttrpc.NewServer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := ttrpc.NewClient(pluginConn)
+	r := &fakeRuntime{t: t, registered: make(chan *api.RegisterPluginRequest, 1), plugin: api.NewPluginClient(client)}
+	api.RegisterRuntimeService(server, r)
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = server.Serve(ctx, runtimeListener) })
+	r.close = func() {
+		_ = client.Close()
+		_ = server.Close()
+		_ = mux.Close()
+		serving.Wait()
+	}
+	mux.Unblock()
+
+	if request := <-r.registered; request.PluginName != pluginName || request.PluginIdx != pluginIndex {
+		t.Errorf("registered as %+v", request)
+	}
+	configured, err := r.plugin.Configure(ctx, &api.ConfigureRequest{RuntimeName: "test", RequestTimeout: 600_000, RegistrationTimeout: 600_000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var events api.EventMask
+	events.Set(api.Event_RUN_POD_SANDBOX, api.Event_STOP_POD_SANDBOX, api.Event_REMOVE_POD_SANDBOX)
+	if configured.Events != int32(events) {
+		mask := api.EventMask(configured.Events)
+		t.Errorf("subscribed to %s", mask.PrettyString())
+	}
+	if _, err := r.plugin.Synchronize(ctx, &api.SynchronizeRequest{Pods: pods}); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func podSandbox(sandbox Sandbox) *api.PodSandbox {
+	pod := &api.PodSandbox{
+		Id: sandbox.ID, Name: sandbox.PodName, Namespace: sandbox.PodNamespace, Uid: string(sandbox.PodUID),
+		Linux: &api.LinuxPodSandbox{Namespaces: []*api.LinuxNamespace{
+			{Type: "pid"}, {Type: "network", Path: sandbox.NetNS},
+		}},
+	}
+	if sandbox.Running {
+		pod.Pid = 1
+	}
+	return pod
+}
+
+// TestNRI goes through the protocol with the runtime's side of it: a pod that
+// starts and ends, one that fails, and a runtime that is restarted.
+func TestNRI(t *testing.T) {
+	n := newNode(t)
+	claim := n.newClaim("claim", "net-0")
+	n.newPod("pod", "claim")
+	n.mustPrepare(claim)
+	sandbox := n.newSandbox("pod", "sandbox")
+
+	ctx, cancel := context.WithCancel(n.ctx)
+	defer cancel()
+	socket := filepath.Join(t.TempDir(), "nri.sock")
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	nri := NewNRI(n.Driver, socket)
+	var running sync.WaitGroup
+	running.Go(func() { nri.Run(ctx) })
+
+	runtime := accept(t, ctx, listener)
+	if !nri.Connected() {
+		t.Error("not connected")
+	}
+	event := func(runtime *fakeRuntime, event api.Event, sandbox Sandbox) error {
+		_, err := runtime.plugin.StateChange(ctx, &api.StateChangeEvent{Event: event, Pod: podSandbox(sandbox)})
+		return err
+	}
+	n.cni.addErr = errors.New("no such master")
+	expectError(t, event(runtime, api.Event_RUN_POD_SANDBOX, sandbox), "no such master")
+	n.expectInterfaces()
+	n.cni.addErr = nil
+	if err := event(runtime, api.Event_RUN_POD_SANDBOX, sandbox); err != nil {
+		t.Fatal(err)
+	}
+	n.expectInterfaces("sandbox/net1")
+
+	// After its restart, the runtime has another sandbox of the pod, in which
+	// nobody attached anything, and the process of the first has ended.
+	runtime.close()
+	other := n.newClaim("other", "net-1")
+	n.newPod("other", "other")
+	n.mustPrepare(other)
+	delete(n.netns, sandbox.NetNS)
+	sandbox.Running = false
+	second := n.newSandbox("other", "second")
+	runtime = accept(t, ctx, listener, podSandbox(sandbox), podSandbox(second))
+	nri.synchronizing.Wait()
+	n.expectInterfaces("second/net1")
+	if err := event(runtime, api.Event_STOP_POD_SANDBOX, second); err != nil {
+		t.Fatal(err)
+	}
+	n.expectInterfaces()
+	if err := event(runtime, api.Event_REMOVE_POD_SANDBOX, second); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Contains(n.cni.calls, "DEL sandbox/net1 without namespace") {
+		t.Errorf("calls %q", n.cni.calls)
+	}
+
+	cancel()
+	running.Wait()
+	if nri.Connected() {
+		t.Error("still connected")
+	}
+	runtime.close()
+}
