@@ -1,0 +1,141 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package driver
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/klog/v2/ktesting"
+
+	"kubernetes-dra/cmd/dra-network-driver/pkg/cnistatus"
+
+	resourceapi "k8s.io/api/resource/v1"
+)
+
+// plugin is a CNI plugin that records how it is called.
+const plugin = `#!/bin/sh
+conf=$(cat)
+if [ "$CNI_COMMAND" = VERSION ]; then
+  echo '{"cniVersion": "1.1.0", "supportedVersions": ["0.3.1", "0.4.0", "1.0.0", "1.1.0"]}'
+  exit
+fi
+dir=$(dirname "$0")
+case $conf in *prevResult*) prev=" prevResult";; esac
+echo "$CNI_COMMAND $CNI_CONTAINERID $CNI_NETNS $CNI_IFNAME $CNI_ARGS$prev" >>"$dir/log"
+if [ -e "$dir/fail" ]; then
+  echo '{"cniVersion": "1.0.0", "code": 999, "msg": "no such master"}'
+  exit 1
+fi
+if [ "$CNI_COMMAND" = ADD ]; then
+  version=$(echo "$conf" | sed 's/.*"cniVersion":"\([^"]*\)".*/\1/')
+  echo "{\"cniVersion\": \"$version\", \"interfaces\": [{\"name\": \"$CNI_IFNAME\", \"sandbox\": \"$CNI_NETNS\"}], \"ips\": [{\"version\": \"4\", \"address\": \"10.0.0.1/24\", \"interface\": 0}]}"
+fi
+`
+
+// TestPluginCNI runs a plugin as a real one is run.
+func TestPluginCNI(t *testing.T) {
+	const args = "IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=pod;K8S_POD_INFRA_CONTAINER_ID=sandbox;K8S_POD_UID=uid"
+	for version, check := range map[string]bool{"0.3.1": false, "0.4.0": true, "1.1.0": true} {
+		t.Run(version, func(t *testing.T) {
+			_, ctx := ktesting.NewTestContext(t)
+			dir, cache := t.TempDir(), t.TempDir()
+			if err := os.WriteFile(filepath.Join(dir, "recorder"), []byte(plugin), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			registry := prometheus.NewRegistry()
+			p := NewPluginCNI([]string{dir}, cache, NewMetrics(registry))
+			network := []byte(fmt.Sprintf(`{"cniVersion": %q, "name": "test", "plugins": [{"type": "recorder"}]}`, version))
+			if err := p.Validate(ctx, network); err != nil {
+				t.Fatal(err)
+			}
+			expectError(t, p.Validate(ctx, []byte(`{"cniVersion": "1.0.0", "name": "test", "plugins": [{"type": "missing"}]}`)), `failed to find plugin "missing" in path [`+dir+`]`)
+
+			a := &Attachment{PodNamespace: "default", PodName: "pod", PodUID: "uid", SandboxID: "sandbox", NetNS: "/run/netns/x", InterfaceName: "net1"}
+			result, err := p.Add(ctx, network, a)
+			if err != nil {
+				t.Fatal(err)
+			}
+			status := &resourceapi.AllocatedDeviceStatus{}
+			if err := cnistatus.Write(status, result, a.InterfaceName); err != nil || status.NetworkData.InterfaceName != "net1" || status.NetworkData.IPs[0] != "10.0.0.1/24" {
+				t.Errorf("status %+v, %v", status, err)
+			}
+			if err := p.Check(ctx, network, a); err != nil {
+				t.Error(err)
+			}
+			fail := filepath.Join(dir, "fail")
+			if err := os.WriteFile(fail, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			other := *a
+			other.InterfaceName = "net2"
+			_, err = p.Add(ctx, network, &other)
+			expectError(t, err, `plugin type="recorder" failed (add): no such master`)
+			if err := os.Remove(fail); err != nil {
+				t.Fatal(err)
+			}
+			for _, a := range []*Attachment{&other, a, a} { // as often as it takes
+				if err := p.Del(ctx, network, a); err != nil {
+					t.Error(err)
+				}
+			}
+
+			expected := []string{"ADD sandbox /run/netns/x net1 " + args}
+			prev := ""
+			if check {
+				expected = append(expected, "CHECK sandbox /run/netns/x net1 "+args+" prevResult")
+				prev = " prevResult"
+			}
+			expected = append(expected,
+				"ADD sandbox /run/netns/x net2 "+args,
+				"DEL sandbox /run/netns/x net2 "+args,
+				"DEL sandbox /run/netns/x net1 "+args+prev,
+				"DEL sandbox /run/netns/x net1 "+args,
+			)
+			log, err := os.ReadFile(filepath.Join(dir, "log"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := strings.TrimSpace(string(log)); got != strings.Join(expected, "\n") {
+				t.Errorf("calls:\n got %s\nwant %s", got, strings.Join(expected, "\n"))
+			}
+			if left, err := filepath.Glob(filepath.Join(cache, "results", "*")); err != nil || len(left) != 0 {
+				t.Errorf("left in the cache: %v, %v", left, err)
+			}
+
+			metrics, err := registry.Gather()
+			if err != nil {
+				t.Fatal(err)
+			}
+			counts := make(map[string]uint64)
+			for _, family := range metrics {
+				for _, metric := range family.GetMetric() {
+					if histogram := metric.GetHistogram(); histogram != nil {
+						counts[metric.GetLabel()[0].GetValue()+" "+metric.GetLabel()[1].GetValue()] = histogram.GetSampleCount()
+					}
+				}
+			}
+			if counts["ADD success"] != 1 || counts["ADD error"] != 1 || counts["DEL success"] != 3 {
+				t.Errorf("metrics %v", counts)
+			}
+		})
+	}
+}
