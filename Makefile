@@ -78,7 +78,7 @@ test-e2e: ## Tests of the binaries in real clusters.
 	@$(CARRY) test --release $(RELEASE) --e2e
 
 .PHONY: test-e2e-upstream
-test-e2e-upstream: deps ## Upstream's DRA specs on a cluster, patched beside unpatched. Not part of test: it takes an hour.
+test-e2e-upstream: deps ## Upstream's DRA specs on a cluster, patched beside unpatched. Not part of test: it takes half an hour.
 	@$(CARRY) e2e --release $(RELEASE)
 
 .PHONY: verify
