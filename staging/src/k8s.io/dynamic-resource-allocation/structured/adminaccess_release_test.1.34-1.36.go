@@ -79,6 +79,18 @@ func allocateWithFeatures(t *testing.T, features Features, slices []*resourceapi
 	return resultsOf
 }
 
+// isShareable returns true if the device allows multiple allocations.
+func isShareable(slices []*resourceapi.ResourceSlice, name string) bool {
+	for _, slice := range slices {
+		for _, device := range slice.Spec.Devices {
+			if device.Name == name {
+				return ptr.Deref(device.AllowMultipleAllocations, false)
+			}
+		}
+	}
+	return false
+}
+
 // TestAdminAccessShared covers that admin access takes nothing of what devices share.
 func TestAdminAccessShared(t *testing.T) {
 	device := func(name string, edit ...func(*resourceapi.Device)) resourceapi.Device {
@@ -212,8 +224,15 @@ func TestAdminAccessShared(t *testing.T) {
 				}
 				for _, result := range results {
 					for _, device := range result.Devices.Results {
-						if ptr.Deref(device.AdminAccess, false) && len(device.ConsumedCapacity) > 0 {
+						if !ptr.Deref(device.AdminAccess, false) {
+							continue
+						}
+						if len(device.ConsumedCapacity) > 0 {
 							t.Errorf("%s: device %s with admin access consumes %v", implementation, device.Device, device.ConsumedCapacity)
+						}
+						// All that several claims may have need one, to tell them apart.
+						if shared := tc.features.ConsumableCapacity && isShareable(tc.slices, device.Device); shared != (device.ShareID != nil) {
+							t.Errorf("%s: device %s with admin access has share ID %v", implementation, device.Device, device.ShareID)
 						}
 					}
 				}

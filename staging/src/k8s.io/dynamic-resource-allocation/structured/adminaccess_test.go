@@ -127,6 +127,7 @@ func TestAdminAccess(t *testing.T) {
 		"two claims without admin access":                      {devices: "a", claims: adminClaims("1!", "1", "1")},
 		"one device once in a claim":                           {devices: "a", claims: adminClaims("1! 1")},
 		"one device once in a claim, other order":              {devices: "a", claims: adminClaims("1 1!")},
+		"one device once in a claim, all of them":              {devices: "a", claims: adminClaims("1! 0")},
 		// The first choice leaves nothing for the second request.
 		"backtracking forgets admin access": {devices: "a b", allocated: "b", claims: adminClaims("1! 1"), expect: "a,b!"},
 	} {
