@@ -319,11 +319,14 @@ func (b *Bench) one(ctx context.Context, run Run, number string) (*Report, error
 	if err != nil {
 		return nil, err
 	}
+	// The limit of the testing package does not hold for benchmarks.
+	ctx, cancel := context.WithTimeoutCause(ctx, run.Timeout, fmt.Errorf("not done after %s", run.Timeout))
+	defer cancel()
 	cmd := exec.CommandContext(ctx, tree.Binary,
 		"-test.run=^$",
 		fmt.Sprintf("-test.bench=^%s$/^%s$/^%s$", function, run.Case, run.workload()),
 		"-test.benchtime=1x",
-		"-test.timeout="+run.Timeout.String(),
+		"-test.timeout=0",
 		"-perf-scheduling-label-filter=",
 		"-data-items-dir="+temp,
 	)
@@ -372,6 +375,9 @@ func (b *Bench) one(ctx context.Context, run Run, number string) (*Report, error
 		<-ended
 	}
 	if report == nil && err != nil {
+		if cause := context.Cause(ctx); cause != nil {
+			err = cause
+		}
 		return nil, fmt.Errorf("%w, see %s\n%s", err, log.Name(), end.String())
 	}
 	if report == nil {

@@ -148,6 +148,29 @@ func TestCopyWorkloads(t *testing.T) {
 	}
 }
 
+// TestRunTimeout checks that a workload which never ends does not keep the others
+// from running.
+func TestRunTimeout(t *testing.T) {
+	b := newBench(t, `
+case "$*" in
+*/^NoClaim$/*) sleep 1000 ;;
+*) echo '{"pods":240,"scheduled":240}' > $RESERVEDFOR_BENCH_REPORT ;;
+esac
+`, "")
+	stuck := Run{Case: NoClaim, Pods: 240, Nodes: 100, Patched: true, Repeat: 1, Timeout: time.Second}
+	next := Run{Case: SharedClaim, Pods: 240, Nodes: 100, Patched: true, Repeat: 1, Timeout: time.Minute}
+	results, err := b.Run(t.Context(), []Run{stuck, next})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(results[0].Error, "not done after 1s") {
+		t.Errorf("want the limit to be named, got: %s", results[0].Error)
+	}
+	if len(results[1].Reports) != 1 {
+		t.Errorf("the next workload has no result: %+v", results[1])
+	}
+}
+
 // TestRun checks what the benchmarks get told and what is made of their output.
 func TestRun(t *testing.T) {
 	const script = `
