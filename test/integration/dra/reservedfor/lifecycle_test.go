@@ -435,7 +435,12 @@ func testListFull(c *cluster) {
 		}
 		return n
 	}
-	before := attempts()
+	// The event comes some time after the condition of the pod.
+	var before int
+	eventually(c.TContext, func(ktesting.TContext) int {
+		before = attempts()
+		return before
+	}).WithTimeout(timeout).Should(gomega.BeNumerically(">", 0), "number of events about the pod that does not fit")
 	c.consistently(ns, "full", "unchanged", func(now *resourceapi.ResourceClaim) bool { return now.ResourceVersion == claim.ResourceVersion })
 	if now := attempts(); now != before {
 		c.Errorf("the pod was tried again although nothing changed: %d events, then %d", before, now)
