@@ -22,6 +22,7 @@ limitations under the License.
 package main
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -31,7 +32,9 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"os/signal"
 	"strings"
+	"syscall"
 )
 
 func main() {
@@ -39,12 +42,17 @@ func main() {
 	proxy := flag.String("proxy-endpoint", "", "where the driver connects to")
 	flag.Int("v", 0, "accepted for compatibility")
 	flag.Parse()
-	if err := run(*endpoint, *proxy); err != nil {
+	// A container that is told to end must remove its socket: that is how the
+	// kubelet learns that a driver is gone.
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	if err := run(ctx, *endpoint, *proxy); err != nil {
 		log.Fatal(err)
 	}
 }
 
-func run(endpoint, proxy string) error {
+// run ends without an error when the context is done.
+func run(ctx context.Context, endpoint, proxy string) error {
 	clients, err := listen(endpoint)
 	if err != nil {
 		return fmt.Errorf("--endpoint: %w", err)
@@ -56,7 +64,14 @@ func run(endpoint, proxy string) error {
 	}
 	defer func() { _ = drivers.Close() }()
 	log.Printf("connections to %s go to those from %s", clients.Addr(), drivers.Addr())
-	return serve(clients, drivers)
+	defer context.AfterFunc(ctx, func() {
+		_ = clients.Close()
+		_ = drivers.Close()
+	})()
+	if err := serve(clients, drivers); ctx.Err() == nil {
+		return err
+	}
+	return nil
 }
 
 // listen takes unix:///path, tcp://host:port, or just the path of a socket. A

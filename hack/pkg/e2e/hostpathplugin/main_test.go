@@ -17,11 +17,13 @@ limitations under the License.
 package main
 
 import (
+	"context"
 	"io"
 	"net"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 )
 
 // TestProxy connects as the suite does: the driver first, several times and
@@ -74,6 +76,31 @@ func TestProxy(t *testing.T) {
 	_ = clients.Close()
 	if err := <-ended; err == nil {
 		t.Error("it ends without an error")
+	}
+}
+
+// TestEnd checks that the kubelet can see the end of a driver.
+func TestEnd(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "s")
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- run(ctx, socket, "tcp://127.0.0.1:0") }()
+	for {
+		if _, err := os.Stat(socket); err == nil {
+			break
+		}
+		select {
+		case err := <-ended:
+			t.Fatalf("it ended at once: %v", err)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Errorf("it was told to end, and returned: %v", err)
+	}
+	if _, err := os.Stat(socket); !os.IsNotExist(err) {
+		t.Errorf("the socket is still there: %v", err)
 	}
 }
 
