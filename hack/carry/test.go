@@ -25,7 +25,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 
 	"kubernetes-dra/hack/pkg/testplan"
 	"kubernetes-dra/hack/pkg/testrun"
@@ -108,9 +107,7 @@ func runTest(ctx context.Context, args []string) error {
 			short = append(short, o)
 		}
 	}
-	startShort := sync.OnceValue(func() (wait func() error) {
-		return inBackground(func() error { return testShort(ctx, short) })
-	})
+	var waitForShort func() error
 	for _, part := range parts {
 		if !all && !*part.wanted {
 			continue
@@ -122,13 +119,19 @@ func runTest(ctx context.Context, args []string) error {
 		}
 		if part.name == "integration" {
 			// From here on, tests mostly wait. The other releases use that time.
-			startShort()
+			waitForShort = inBackground(func() error { return testShort(ctx, short) })
 		}
 		if err := part.run(ctx, r); err != nil {
-			return errors.Join(err, startShort()())
+			if waitForShort != nil {
+				err = errors.Join(err, waitForShort())
+			}
+			return err
 		}
 	}
-	if err := startShort()(); err != nil {
+	if waitForShort == nil {
+		waitForShort = func() error { return testShort(ctx, short) }
+	}
+	if err := waitForShort(); err != nil {
 		return err
 	}
 	var runners []*testrun.Runner
@@ -201,7 +204,7 @@ func testShort(ctx context.Context, runs []*testRun) error {
 func inBackground(f func() error) func() error {
 	done := make(chan error, 1)
 	go func() { done <- f() }()
-	return sync.OnceValue(func() error { return <-done })
+	return func() error { return <-done }
 }
 
 // subcommand runs another command of this program.
