@@ -174,6 +174,9 @@ func (a *nodeAgent) sync(ctx context.Context, key types.NamespacedName) error {
 	terminal := pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed
 
 	switch {
+	case pod.Spec.NodeName == "":
+		// It may have been told how to end already, but no kubelet knows it yet.
+		return nil
 	case pod.DeletionTimestamp != nil && held:
 		return nil
 	case pod.DeletionTimestamp != nil && pod.Status.Phase == v1.PodRunning && a.remainingGrace(pod) > 0:

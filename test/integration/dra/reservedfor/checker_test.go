@@ -22,6 +22,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -223,8 +224,10 @@ func (h *history) replay(bound time.Duration) invariants {
 		s.rv, s.now = r.rv, now
 		switch obj := r.obj.(type) {
 		case *v1.Pod:
+			s.remember(obj.Name, r, fmt.Sprintf("node %q, %s, deletion %v", obj.Spec.NodeName, obj.Status.Phase, obj.DeletionTimestamp))
 			s.pod(obj, r.deleted)
 		case *resourceapi.ResourceClaim:
+			s.remember(obj.Name, r, fmt.Sprintf("allocated %t, reserved for %v, deletion %v", obj.Status.Allocation != nil, obj.Status.ReservedFor, obj.DeletionTimestamp))
 			s.claim(obj, r.deleted)
 		case *batchv1.Job:
 			done := slices.ContainsFunc(obj.Status.Conditions, func(c batchv1.JobCondition) bool {
@@ -260,6 +263,26 @@ type state struct {
 	tampered map[string]bool
 	// idle says since when a claim is allocated without being used.
 	idle map[string]time.Time
+	// stories has what happened to the objects of each name, for violations that
+	// do not happen again when they are looked for.
+	stories map[string][]string
+}
+
+func (s *state) remember(name string, r record, what string) {
+	if r.deleted {
+		what = "removed"
+	}
+	if s.stories == nil {
+		s.stories = map[string][]string{}
+	}
+	s.stories[name] = append(s.stories[name], fmt.Sprintf("    %s %d %T: %s", r.seen.Format("15:04:05.000"), r.rv, r.obj, what))
+}
+
+// story is the end of what happened to the objects of a name.
+func (s *state) story(name string) string {
+	const limit = 20
+	lines := s.stories[name]
+	return name + ":\n" + strings.Join(lines[max(0, len(lines)-limit):], "\n")
 }
 
 func (s *state) fail(format string, args ...any) {
@@ -324,7 +347,7 @@ func (s *state) claim(claim *resourceapi.ResourceClaim, deleted bool) {
 	if before != nil && !apiequality.Semantic.DeepEqual(before, after) {
 		for _, pod := range s.pods {
 			if isRunning(pod) && usesClaim(pod, claim.Name) {
-				s.fail("claim %s was deallocated while pod %s is running", claim.Name, pod.Name)
+				s.fail("claim %s was deallocated while pod %s is running\n%s\n%s", claim.Name, pod.Name, s.story(claim.Name), s.story(pod.Name))
 			}
 		}
 		s.releases++

@@ -62,7 +62,7 @@ const (
 
 	// timeout is for everything that is expected to happen. Generous because
 	// nothing gets proved by it: it only ends a test that hangs.
-	timeout = 2 * time.Minute
+	timeout = 10 * time.Minute
 
 	// quiet is how long something that must not happen is waited for. It has to be
 	// longer than the pause of the controller between releasing a claim and

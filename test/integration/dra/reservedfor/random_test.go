@@ -36,8 +36,8 @@ import (
 )
 
 const (
-	// randomSteps is how many steps one run has.
-	randomSteps = 1200
+	// randomSteps is how many steps one run has, shortRandomSteps how many with -short.
+	randomSteps, shortRandomSteps = 1200, 450
 	// stepsPerRound is after how many steps everything has to come to rest.
 	stepsPerRound = 150
 	// randomSlots is the number of workloads, each with its own claim.
@@ -90,7 +90,11 @@ func TestRandom(t *testing.T) {
 		}
 	})
 
-	for i := range randomSteps {
+	steps := randomSteps
+	if testing.Short() {
+		steps = shortRandomSteps
+	}
+	for i := range steps {
 		r.step()
 		if (i+1)%stepsPerRound != 0 {
 			continue
@@ -105,15 +109,16 @@ func TestRandom(t *testing.T) {
 		}
 	}
 	result := c.check(h)
-	tCtx.Logf("%d steps: %v", randomSteps, r.done)
+	tCtx.Logf("%d steps: %v", steps, r.done)
 	// A run in which nothing happens would not prove anything.
 	for what, count := range map[string]int{"allocations": result.allocations, "releases": result.releases, "pods": result.runs} {
-		if count < randomSteps/stepsPerRound {
+		if count < steps/stepsPerRound {
 			tCtx.Errorf("only %d %s", count, what)
 		}
 	}
 	for _, op := range operations {
-		if r.done[op.name] == 0 {
+		// With fewer steps, the rare ones may be missing.
+		if r.done[op.name] == 0 && !testing.Short() {
 			tCtx.Errorf("operation %q never did anything", op.name)
 		}
 	}
