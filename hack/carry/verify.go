@@ -18,10 +18,6 @@ package main
 
 import (
 	"context"
-	"crypto/sha256"
-	"fmt"
-	"os"
-	"path/filepath"
 
 	"kubernetes-dra/hack/pkg/codegen"
 	"kubernetes-dra/hack/pkg/ledger"
@@ -78,9 +74,7 @@ func checkGenerators(ctx context.Context, t *tree.Tree, s *tree.State) error {
 	if err != nil {
 		return err
 	}
-	name := filepath.Join(t.Output, "codegen", ".base-ok")
-	want := fmt.Sprintf("%x\n", sha256.Sum256([]byte(key)))
-	if got, err := os.ReadFile(name); err == nil && string(got) == want {
+	if t.Checked(key) {
 		t.Log("generators change nothing in %s (checked before)", t.Release.Version)
 		return nil
 	}
@@ -89,8 +83,5 @@ func checkGenerators(ctx context.Context, t *tree.Tree, s *tree.State) error {
 		return err
 	}
 	t.Log("generators change nothing in %s", t.Release.Version)
-	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-		return err
-	}
-	return os.WriteFile(name, []byte(want), 0o644)
+	return t.Remember(key)
 }

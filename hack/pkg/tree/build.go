@@ -314,6 +314,9 @@ func (b *build) commitGenerated(ctx context.Context, features []overlay.Applied)
 	if b.old.GeneratedKey == key {
 		return b.repeatGenerated(ctx)
 	}
+	if done, err := b.useGenerated(ctx, key); err != nil || done {
+		return err
+	}
 
 	dir := b.scratch()
 	if b.isFresh() {
@@ -355,6 +358,9 @@ func (b *build) commitGenerated(ctx context.Context, features []overlay.Applied)
 		}
 	}
 	b.Log("generated code: %d files", len(changed))
+	if err := b.keepGenerated(ctx, key, changed); err != nil {
+		b.Log("the generated code cannot be kept for other clones: %v", err)
+	}
 	return b.commitGeneratedTree(ctx, tree, len(changed))
 }
 

@@ -32,6 +32,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -62,6 +63,8 @@ type Tree struct {
 	Release *ledger.Release
 	// Output is the folder of everything that is built for the release.
 	Output string
+	// Cache is a folder for what other clones can use as well, empty for none.
+	Cache string
 
 	// Log tells the user what is going on. Each call is a line.
 	Log func(format string, args ...any)
@@ -275,7 +278,8 @@ func (t *Tree) baseKey() (string, error) {
 // GeneratorsKey identifies the generators, and the base that they run on.
 func (t *Tree) GeneratorsKey(s *State) (string, error) {
 	h := sha256.New()
-	fmt.Fprintf(h, "%s\n", s.Base)
+	// The generators format what they write with the go command's packages.
+	fmt.Fprintf(h, "%s\n%s\n", s.Base, runtime.Version())
 	for _, root := range []string{"hack/pkg/codegen", "hack/pkg/protoc", "hack/protoc"} {
 		if err := hashFiles(h, t.Repo, root); err != nil {
 			return "", err
