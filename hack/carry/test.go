@@ -46,10 +46,12 @@ type testRun struct {
 	*testrun.Runner
 	source        *tree.Tree
 	repo, release string
-	// tree is only set for the parts which need it.
-	tree, output string
-	plan         *testplan.Plan
-	only         string
+	// given is a tree to test instead of the one that gets built.
+	given, output string
+	// tree and plan are set by prepare.
+	tree string
+	plan *testplan.Plan
+	only string
 	// short leaves out what takes long and says little that is not known from
 	// another release: the race detector, gates on, upstream's integration tests.
 	short bool
@@ -91,7 +93,8 @@ func runTest(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	r := newTestRun(t, *only)
+	// Runs go on at the same time, therefore each has results of its own.
+	r, clusters := newTestRun(t, *only), newTestRun(t, *only)
 	var short []*testRun
 	if *others {
 		for _, other := range t.Ledger.Carried() {
@@ -107,34 +110,33 @@ func runTest(ctx context.Context, args []string) error {
 			short = append(short, o)
 		}
 	}
-	var waitForShort func() error
-	for _, part := range parts {
-		if !all && !*part.wanted {
-			continue
-		}
-		if part.name == "unit" || part.name == "integration" {
-			if err := r.prepare(ctx, *given); err != nil {
+	r.given = *given
+	run := func(r *testRun, names ...string) error {
+		for _, part := range parts {
+			if !slices.Contains(names, part.name) || !all && !*part.wanted {
+				continue
+			}
+			if err := part.run(ctx, r); err != nil {
 				return err
 			}
 		}
-		if part.name == "integration" {
-			// From here on, tests mostly wait. The other releases use that time.
-			waitForShort = inBackground(func() error { return testShort(ctx, short) })
-		}
-		if err := part.run(ctx, r); err != nil {
-			if waitForShort != nil {
-				err = errors.Join(err, waitForShort())
-			}
-			return err
-		}
+		return nil
 	}
-	if waitForShort == nil {
-		waitForShort = func() error { return testShort(ctx, short) }
-	}
-	if err := waitForShort(); err != nil {
+	if err := run(r, "verify", "hack"); err != nil {
 		return err
 	}
-	var runners []*testrun.Runner
+	// A large part of the other tests mostly waits. Together they use the CPUs.
+	waitForShort := inBackground(func() error { return testShort(ctx, short) })
+	err = run(r, "unit")
+	waitForClusters := func() error { return nil }
+	if err == nil {
+		waitForClusters = inBackground(func() error { return run(clusters, "cluster") })
+		err = run(r, "integration")
+	}
+	if err := errors.Join(err, waitForClusters(), waitForShort()); err != nil {
+		return err
+	}
+	runners := []*testrun.Runner{clusters.Runner}
 	for _, o := range short {
 		runners = append(runners, o.Runner)
 	}
@@ -156,12 +158,13 @@ func newTestRun(t *tree.Tree, only string) *testRun {
 	}
 }
 
-// prepare builds the tree, unless one is given, and determines what to test in it.
-func (r *testRun) prepare(ctx context.Context, given string) error {
+// prepare builds the tree, unless one is given, and determines what to test in it. It
+// does so once.
+func (r *testRun) prepare(ctx context.Context) error {
 	if r.plan != nil {
 		return nil
 	}
-	if r.tree = given; r.tree == "" {
+	if r.tree = r.given; r.tree == "" {
 		if _, err := r.source.Build(ctx); err != nil {
 			return err
 		}
@@ -187,9 +190,6 @@ func (r *testRun) prepare(ctx context.Context, given string) error {
 // testShort tests releases one after the other.
 func testShort(ctx context.Context, runs []*testRun) error {
 	for _, r := range runs {
-		if err := r.prepare(ctx, ""); err != nil {
-			return err
-		}
 		if err := unitPart(ctx, r); err != nil {
 			return err
 		}
@@ -261,6 +261,9 @@ func (r *testRun) wanted(condition func(testplan.Target) bool) func(testplan.Tar
 // on. They do so without the race detector: what runs concurrently because of a
 // feature is covered by our own tests, which turn it on themselves.
 func unitPart(ctx context.Context, r *testRun) error {
+	if err := r.prepare(ctx); err != nil {
+		return err
+	}
 	// The second one was the checker until 1.32.
 	for _, folder := range []string{"compatibility_lifecycle", "featuregates_linter"} {
 		checker := filepath.Join("test", folder, "main.go")
@@ -329,6 +332,9 @@ func (r *testRun) explainExceptions() error {
 // integrationPart runs all integration tests, upstream's once more with the gates
 // on.
 func integrationPart(ctx context.Context, r *testRun) error {
+	if err := r.prepare(ctx); err != nil {
+		return err
+	}
 	if err := tools.Build(ctx, r.repo, []string{"etcd"}, progress()); err != nil {
 		return fmt.Errorf("build etcd: %w", err)
 	}
@@ -349,7 +355,7 @@ func integrationPart(ctx context.Context, r *testRun) error {
 	defer func() { _ = os.RemoveAll(temp) }()
 
 	env := []string{"PATH=" + tools.Dir(r.repo) + string(filepath.ListSeparator) + os.Getenv("PATH"), "TMPDIR=" + temp}
-	flags := []string{"timeout=40m"}
+	flags := []string{"timeout=40m", fmt.Sprintf("short=%t", r.short)}
 	upstream := func(t testplan.Target) bool { return !t.OnlyOurs() }
 	for _, step := range []testrun.Step{
 		{Name: "integration", Packages: testplan.Packages(targets, func(testplan.Target) bool { return true })},
@@ -360,8 +366,11 @@ func integrationPart(ctx context.Context, r *testRun) error {
 		}
 		step.Env = slices.Concat(r.plan.Env, step.Env, env)
 		step.Flags = flags
-		// They mostly wait.
+		// They mostly wait, but not always.
 		step.Parallel = 3
+		if r.short {
+			step.Parallel = 2
+		}
 		if err := r.Run(ctx, step); err != nil {
 			return err
 		}

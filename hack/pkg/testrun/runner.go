@@ -36,6 +36,10 @@ import (
 // maxReruns is how often a failed test of upstream gets another chance.
 const maxReruns = 2
 
+// maxFirstWords is how many failed tests, and lines of the first one, are shown
+// at once when a package fails.
+const maxFirstWords = 10
+
 // heartbeat is how long the screen may remain silent.
 const heartbeat = 30 * time.Second
 
@@ -262,7 +266,7 @@ func (s *stepRun) beat() (stop func()) {
 			s.mutex.Lock()
 			packages, tests := s.packages, s.tests
 			s.mutex.Unlock()
-			s.printf("  ...   %s%d of %d packages, %d tests, %s\n", s.Prefix, packages, len(s.Packages), tests, round(time.Since(s.start)))
+			s.printf("  ...   %s%s: %d of %d packages, %d tests, %s\n", s.Prefix, s.Name, packages, len(s.Packages), tests, round(time.Since(s.start)))
 		}
 	})
 	return func() {
@@ -416,7 +420,28 @@ func (s *stepRun) done(p *packageResult) {
 	if p.cached {
 		elapsed = "(cached)"
 	}
-	s.printf("  %-5s %s%s  %d tests  %s\n", how, s.Prefix, p.path, len(p.tests), elapsed)
+	s.printf("  %-5s %s%s  %d tests  %s\n%s", how, s.Prefix, p.path, len(p.tests), elapsed, p.firstWords())
+}
+
+// firstWords names the tests that failed, with the end of what the first of them
+// printed. The summary says more, but whoever only has the beginning of the output,
+// or of a run that was cut off, shall know as well.
+func (p *packageResult) firstWords() string {
+	var b strings.Builder
+	for i, t := range p.failures() {
+		if i == maxFirstWords {
+			b.WriteString("        and more\n")
+			break
+		}
+		fmt.Fprintf(&b, "        %s\n", t.name)
+		if i > 0 {
+			continue
+		}
+		for _, line := range t.output.last(maxFirstWords) {
+			fmt.Fprintf(&b, "        | %s\n", line)
+		}
+	}
+	return b.String()
 }
 
 // again gives failed tests of upstream another chance. It returns false if

@@ -194,7 +194,7 @@ func TestZ(t *testing.T) { attempt("z") }
 		"upstream, never": {
 			test: flaky, needed: "100", fails: true,
 			counts: map[string]int{"stable": 1, "flaky": 3},
-			out:    []string{`--- FAIL example.com/m/p TestFlaky/bad \(step\)`, `attempt 3 is not good enough`, `run again 2 times, failed again`},
+			out:    []string{`(?m)^  FAIL  example.com/m/p  .*\n        TestFlaky/bad\n        \| (.*\n        \| )*.*attempt 1 is not good enough`, `--- FAIL example.com/m/p TestFlaky/bad \(step\)`, `attempt 3 is not good enough`, `run again 2 times, failed again`},
 			last:   "2 passed, 1 failed, 1 skipped",
 		},
 		"ours": {
