@@ -24,7 +24,10 @@ import (
 	"testing"
 
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/record"
+	"k8s.io/kubernetes/test/utils/ktesting"
 )
 
 // TestWarnAdminAccessDisabled covers for which claims there is an Event.
@@ -65,5 +68,33 @@ func TestWarnAdminAccessDisabled(t *testing.T) {
 			// Before the controller runs there is nobody to tell.
 			(&Controller{}).warnAdminAccessDisabled(claim, tc.enabled)
 		})
+	}
+}
+
+// TestSyncAdminAccessDisabled checks that the user is told when the controller looks at
+// the claim.
+func TestSyncAdminAccessDisabled(t *testing.T) {
+	for _, enabled := range []bool{false, true} {
+		tCtx := ktesting.Init(t)
+		claim := &resourceapi.ResourceClaim{}
+		if err := json.Unmarshal([]byte(`{"metadata":{"namespace":"ns","name":"claim"},"spec":{"devices":{"requests":[{"name":"a","adminAccess":true,"exactly":{"adminAccess":true}}]}}}`), claim); err != nil {
+			t.Fatal(err)
+		}
+		client := fake.NewSimpleClientset(claim)
+		factory := informers.NewSharedInformerFactory(client, 0)
+		ec, err := newAdminAccessTestController(tCtx.Logger(), enabled, client, factory)
+		if err != nil {
+			t.Fatal(err)
+		}
+		recorder := record.NewFakeRecorder(10)
+		ec.recorder = recorder
+		factory.Start(tCtx.Done())
+		factory.WaitForCacheSync(tCtx.Done())
+		if err := ec.syncHandler(tCtx, claimKeyPrefix+"ns/claim"); err != nil {
+			t.Fatal(err)
+		}
+		if got := len(recorder.Events); (got == 1) == enabled {
+			t.Errorf("feature enabled %t: got %d Events", enabled, got)
+		}
 	}
 }
