@@ -27,18 +27,12 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/component-base/metrics/legacyregistry"
-	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/test/utils/ktesting"
 	"k8s.io/utils/ptr"
 )
 
-func newAdminAccessTestController(logger klog.Logger, enabled bool, client *fake.Clientset, factory informers.SharedInformerFactory) (*Controller, error) {
-	return NewController(logger, enabled, client,
-		factory.Core().V1().Pods(),
-		factory.Resource().V1beta1().ResourceClaims(),
-		factory.Resource().V1beta1().ResourceClaimTemplates(),
-	)
-}
+// setAdminAccess turns the feature on or off.
+func (ec *Controller) setAdminAccess(enabled bool) { ec.adminAccessEnabled = enabled }
 
 // TestAdminAccessCounted checks that the metrics are registered, and count what the
 // controller creates.
@@ -51,10 +45,11 @@ func TestAdminAccessCounted(t *testing.T) {
 	client := fake.NewSimpleClientset(template, pod)
 	client.PrependReactor("create", "resourceclaims", createResourceClaimReactor())
 	factory := informers.NewSharedInformerFactory(client, 0)
-	ec, err := newAdminAccessTestController(tCtx.Logger(), true, client, factory)
+	ec, err := newFixesTestController(tCtx.Logger(), client, factory)
 	if err != nil {
 		t.Fatal(err)
 	}
+	ec.setAdminAccess(true)
 	factory.Start(tCtx.Done())
 	factory.WaitForCacheSync(tCtx.Done())
 

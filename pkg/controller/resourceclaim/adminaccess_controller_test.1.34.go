@@ -14,20 +14,9 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package resourceclaim
-
-import (
-	"k8s.io/client-go/informers"
-	"k8s.io/client-go/kubernetes/fake"
-	"k8s.io/klog/v2"
-)
-
 // 1.32 has no Features.
 
-func newAdminAccessTestController(logger klog.Logger, enabled bool, client *fake.Clientset, factory informers.SharedInformerFactory) (*Controller, error) {
-	return NewController(logger, Features{AdminAccess: enabled}, client,
-		factory.Core().V1().Pods(),
-		factory.Resource().V1().ResourceClaims(),
-		factory.Resource().V1().ResourceClaimTemplates(),
-	)
-}
+package resourceclaim
+
+// setAdminAccess turns the feature on or off.
+func (ec *Controller) setAdminAccess(enabled bool) { ec.features.AdminAccess = enabled }

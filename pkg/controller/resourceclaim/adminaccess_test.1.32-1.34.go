@@ -82,10 +82,11 @@ func TestSyncAdminAccessDisabled(t *testing.T) {
 		}
 		client := fake.NewSimpleClientset(claim)
 		factory := informers.NewSharedInformerFactory(client, 0)
-		ec, err := newAdminAccessTestController(tCtx.Logger(), enabled, client, factory)
+		ec, err := newFixesTestController(tCtx.Logger(), client, factory)
 		if err != nil {
 			t.Fatal(err)
 		}
+		ec.setAdminAccess(enabled)
 		recorder := record.NewFakeRecorder(10)
 		ec.recorder = recorder
 		factory.Start(tCtx.Done())

@@ -212,6 +212,7 @@ func (h *history) replay(bound time.Duration) invariants {
 		devices:   map[device]string{},
 		tampered:  map[string]bool{},
 		idle:      map[string]time.Time{},
+		stories:   map[string][]record{},
 	}
 	s.violations = errs
 	var now time.Time
@@ -224,10 +225,10 @@ func (h *history) replay(bound time.Duration) invariants {
 		s.rv, s.now = r.rv, now
 		switch obj := r.obj.(type) {
 		case *v1.Pod:
-			s.remember(obj.Name, r, fmt.Sprintf("node %q, %s, deletion %v", obj.Spec.NodeName, obj.Status.Phase, obj.DeletionTimestamp))
+			s.stories[obj.Name] = append(s.stories[obj.Name], r)
 			s.pod(obj, r.deleted)
 		case *resourceapi.ResourceClaim:
-			s.remember(obj.Name, r, fmt.Sprintf("allocated %t, reserved for %v, deletion %v", obj.Status.Allocation != nil, obj.Status.ReservedFor, obj.DeletionTimestamp))
+			s.stories[obj.Name] = append(s.stories[obj.Name], r)
 			s.claim(obj, r.deleted)
 		case *batchv1.Job:
 			done := slices.ContainsFunc(obj.Status.Conditions, func(c batchv1.JobCondition) bool {
@@ -265,24 +266,28 @@ type state struct {
 	idle map[string]time.Time
 	// stories has what happened to the objects of each name, for violations that
 	// do not happen again when they are looked for.
-	stories map[string][]string
+	stories map[string][]record
 }
 
-func (s *state) remember(name string, r record, what string) {
-	if r.deleted {
-		what = "removed"
-	}
-	if s.stories == nil {
-		s.stories = map[string][]string{}
-	}
-	s.stories[name] = append(s.stories[name], fmt.Sprintf("    %s %d %T: %s", r.seen.Format("15:04:05.000"), r.rv, r.obj, what))
-}
-
-// story is the end of what happened to the objects of a name.
+// story describes the end of what happened to the objects of a name.
 func (s *state) story(name string) string {
 	const limit = 20
-	lines := s.stories[name]
-	return name + ":\n" + strings.Join(lines[max(0, len(lines)-limit):], "\n")
+	lines := []string{name + ":"}
+	records := s.stories[name]
+	for _, r := range records[max(0, len(records)-limit):] {
+		what := ""
+		switch obj := r.obj.(type) {
+		case *v1.Pod:
+			what = fmt.Sprintf("node %q, %s, deletion %v", obj.Spec.NodeName, obj.Status.Phase, obj.DeletionTimestamp)
+		case *resourceapi.ResourceClaim:
+			what = fmt.Sprintf("allocated %t, reserved for %v, deletion %v", obj.Status.Allocation != nil, obj.Status.ReservedFor, obj.DeletionTimestamp)
+		}
+		if r.deleted {
+			what = "removed"
+		}
+		lines = append(lines, fmt.Sprintf("    %s %d %T: %s", r.seen.Format("15:04:05.000"), r.rv, r.obj, what))
+	}
+	return strings.Join(lines, "\n")
 }
 
 func (s *state) fail(format string, args ...any) {

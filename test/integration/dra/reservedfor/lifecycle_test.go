@@ -40,7 +40,7 @@ import (
 
 // bound is the time within which a claim without user has to be deallocated. The real
 // goal is ten seconds, but nothing should fail only because a machine is slow.
-const bound = 5 * time.Minute
+const bound = time.Minute
 
 // TestLifecycle follows workloads of different kinds from the first pod until the
 // devices are free for the next one.
