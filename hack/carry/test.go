@@ -366,7 +366,7 @@ func integrationPart(ctx context.Context, r *testRun) error {
 		}
 		step.Env = slices.Concat(r.plan.Env, step.Env, env)
 		step.Flags = flags
-		// They mostly wait, but not always.
+		// They mostly wait. Beside the default release, fewer are enough.
 		step.Parallel = 3
 		if r.short {
 			step.Parallel = 2

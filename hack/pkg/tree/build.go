@@ -389,11 +389,8 @@ func (b *build) repeatGenerated(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if len(changed) == 0 {
-		return nil
-	}
-	commits, err := importCommits(ctx, b.repo(), b.Release.Date(), func(im *importer) error {
-		im.commit("refs/carry/generated", b.state.Written(), generatedMessage)
+	b.Log("generated code: %d files, unchanged", len(changed))
+	return b.importGenerated(ctx, len(changed), func(im *importer) {
 		for _, e := range changed {
 			if e.gone() {
 				im.remove(e.Path)
@@ -401,12 +398,22 @@ func (b *build) repeatGenerated(ctx context.Context) error {
 				im.entry(e.Mode, e.Hash, e.Path)
 			}
 		}
+	})
+}
+
+// importGenerated commits generated files that are known already.
+func (b *build) importGenerated(ctx context.Context, files int, write func(*importer)) error {
+	if files == 0 {
+		return nil
+	}
+	commits, err := importCommits(ctx, b.repo(), b.Release.Date(), func(im *importer) error {
+		im.commit("refs/carry/generated", b.state.Written(), generatedMessage)
+		write(im)
 		return nil
 	})
 	if err != nil {
 		return fmt.Errorf("committing the generated code: %w", err)
 	}
-	b.Log("generated code: %d files, unchanged", len(changed))
 	b.state.Head = commits[0]
 	return nil
 }

@@ -38,43 +38,24 @@ type generatedFile struct {
 	Content    []byte
 }
 
-// cacheFile is where something gets kept, empty if nothing is.
-func (t *Tree) cacheFile(kind, key string) string {
-	if t.Cache == "" {
-		return ""
-	}
-	return filepath.Join(t.Cache, kind, key)
-}
+// cacheFile is where something is kept. There must be a cache.
+func (t *Tree) cacheFile(kind, key string) string { return filepath.Join(t.Cache, kind, key) }
 
 // Checked says whether Remember was called for the key, maybe in another clone.
 func (t *Tree) Checked(key string) bool {
+	if t.Cache == "" {
+		return false
+	}
 	_, err := os.Stat(t.cacheFile("checked", key))
-	return t.Cache != "" && err == nil
+	return err == nil
 }
 
 // Remember is called for the key of a check that passed.
 func (t *Tree) Remember(key string) error {
-	return t.keep(t.cacheFile("checked", key), []byte(t.Release.Version+"\n"))
-}
-
-// keep writes a file as a whole or not at all.
-func (t *Tree) keep(name string, content []byte) error {
-	if name == "" {
+	if t.Cache == "" {
 		return nil
 	}
-	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-		return err
-	}
-	tmp, err := os.CreateTemp(filepath.Dir(name), ".new-")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(tmp.Name())
-	_, err = tmp.Write(content)
-	if err := errors.Join(err, tmp.Close()); err != nil {
-		return err
-	}
-	return os.Rename(tmp.Name(), name)
+	return replaceFile(t.cacheFile("checked", key), []byte(t.Release.Version+"\n"))
 }
 
 // keepGenerated keeps the generated files of a commit.
@@ -103,20 +84,17 @@ func (b *build) keepGenerated(ctx context.Context, key string, edits []edit) err
 	if err := errors.Join(gob.NewEncoder(zip).Encode(files), zip.Close()); err != nil {
 		return err
 	}
-	return b.keep(b.cacheFile("generated", key), buffer.Bytes())
+	return replaceFile(b.cacheFile("generated", key), buffer.Bytes())
 }
 
-// keptGenerated returns what keepGenerated kept. It is not there if found is false.
-func (b *build) keptGenerated(key string) (files []generatedFile, found bool, err error) {
+// keptGenerated returns what keepGenerated kept, or [fs.ErrNotExist].
+func (b *build) keptGenerated(key string) (files []generatedFile, err error) {
 	if b.Cache == "" {
-		return nil, false, nil
+		return nil, fs.ErrNotExist
 	}
 	f, err := os.Open(b.cacheFile("generated", key))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, false, nil
-	}
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	defer f.Close()
 	zip, err := gzip.NewReader(f)
@@ -124,39 +102,29 @@ func (b *build) keptGenerated(key string) (files []generatedFile, found bool, er
 		err = gob.NewDecoder(zip).Decode(&files)
 	}
 	if err != nil {
-		return nil, false, fmt.Errorf("%s: %w", f.Name(), err)
+		return nil, fmt.Errorf("%s: %w", f.Name(), err)
 	}
-	return files, true, nil
+	return files, nil
 }
 
 // useGenerated puts generated code from the cache on top of the features. It
 // returns false if there is none. A cache that cannot be used is as good as none.
 func (b *build) useGenerated(ctx context.Context, key string) (bool, error) {
-	files, found, err := b.keptGenerated(key)
+	files, err := b.keptGenerated(key)
 	if err != nil {
-		b.Log("generated code from before cannot be used: %v", err)
-	}
-	if err != nil || !found {
+		if !errors.Is(err, fs.ErrNotExist) {
+			b.Log("generated code from before cannot be used: %v", err)
+		}
 		return false, nil
 	}
-	if len(files) == 0 {
-		return true, nil
-	}
-	commits, err := importCommits(ctx, b.repo(), b.Release.Date(), func(im *importer) error {
-		im.commit("refs/carry/generated", b.state.Written(), generatedMessage)
+	b.Log("generated code: %d files, made before from the same input (%s)", len(files), b.cacheFile("generated", key))
+	return true, b.importGenerated(ctx, len(files), func(im *importer) {
 		for _, f := range files {
 			if f.Mode == noMode {
 				im.remove(f.Path)
 			} else {
-				im.file(f.Path, f.Mode == "100755", f.Content)
+				im.file(f.Path, f.Mode == mode(true), f.Content)
 			}
 		}
-		return nil
 	})
-	if err != nil {
-		return false, fmt.Errorf("committing the generated code: %w", err)
-	}
-	b.state.Head = commits[0]
-	b.Log("generated code: %d files, made before from the same input (%s)", len(files), b.cacheFile("generated", key))
-	return true, nil
 }
