@@ -323,7 +323,8 @@ func (b *build) commitGenerated(ctx context.Context, features []overlay.Applied)
 		dir = b.dir
 		_, err = b.repo().Run(ctx, "read-tree", "-m", "-u", written)
 	} else {
-		_, err = b.repo().Run(ctx, "worktree", "add", "--quiet", "--force", "--detach", dir, written)
+		// Twice, because git leaves the place locked when it is killed here.
+		_, err = b.repo().Run(ctx, "worktree", "add", "--quiet", "--force", "--force", "--detach", dir, written)
 		defer b.removeScratch(ctx)
 	}
 	if err != nil {

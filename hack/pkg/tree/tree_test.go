@@ -720,6 +720,11 @@ func TestLeftoversOfKilledRun(t *testing.T) {
 	f.write("pkg/apis/reservedfor.go", "package apis\n")
 	f.mustBuild()
 	f.wantContent("pkg/apis/reservedfor.go", "package apis\n")
+
+	f.gitOutput("worktree", "add", "--lock", "--detach", f.scratch())
+	f.write("pkg/apis/reservedfor.go", "package apis // changed\n")
+	f.mustBuild()
+	f.wantContent("pkg/apis/reservedfor.go", "package apis // changed\n")
 }
 
 // A process that was killed while it changed the work tree: the next one
