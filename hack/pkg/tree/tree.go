@@ -323,7 +323,7 @@ func readByGenerators(p string) bool {
 	if strings.HasSuffix(p, "_test.go") {
 		return false
 	}
-	for _, dir := range []string{"pkg/scheduler/", "pkg/controller/", "pkg/kubelet/", "plugin/", "test/integration/", "test/e2e/", "test/e2e_node/"} {
+	for _, dir := range []string{"pkg/scheduler/", "pkg/controller/", "pkg/kubelet/", "pkg/printers/", "plugin/", "staging/src/k8s.io/kubectl/pkg/describe/", "test/integration/", "test/e2e/", "test/e2e_node/"} {
 		if strings.HasPrefix(p, dir) {
 			return false
 		}

@@ -437,6 +437,8 @@ func TestGeneratorsRunOnlyIfNeeded(t *testing.T) {
 	f := newFixture(t)
 	f.mustBuild()
 	f.write("pkg/scheduler/reservedfor.go", "package scheduler\n")
+	f.write("pkg/printers/internalversion/reservedfor.go", "package internalversion\n")
+	f.write("staging/src/k8s.io/kubectl/pkg/describe/reservedfor.go", "package describe\n")
 	f.write("pkg/reservedfor_test.go", "package pkg\n")
 	s := f.mustBuild()
 	if f.generated != 1 {
