@@ -1,0 +1,365 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package describe
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/yaml"
+)
+
+// claimServer answers for the objects of one manifest, as an API server does.
+type claimServer struct {
+	t *testing.T
+	// version is that of the claim, the only one which is served.
+	version, name, namespace string
+	claim                    map[string]any
+	// lists are pods and events.
+	lists map[string][]map[string]any
+	// forbidden are the resources which may not be listed.
+	forbidden map[string]bool
+	// pages counts the requests for each list.
+	pages map[string]int
+}
+
+// newClaimServer reads a manifest, in which ago(3h) is a time.
+func newClaimServer(t *testing.T, manifest string) *claimServer {
+	t.Helper()
+	manifest = regexp.MustCompile(`ago\((\w+)\)`).ReplaceAllStringFunc(manifest, func(ago string) string {
+		value := strings.NewReplacer("ago(", "", ")", "", "2d", "48h").Replace(ago)
+		d, err := time.ParseDuration(value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return time.Now().Add(-d).UTC().Format(time.RFC3339)
+	})
+	s := &claimServer{t: t, lists: map[string][]map[string]any{}, pages: map[string]int{}, forbidden: map[string]bool{}}
+	for _, document := range strings.Split(manifest, "\n---\n") {
+		var obj map[string]any
+		if err := yaml.Unmarshal([]byte(document), &obj); err != nil {
+			t.Fatal(err)
+		}
+		switch kind := obj["kind"].(string); kind {
+		case "ResourceClaim":
+			s.setClaim(obj)
+		default:
+			resource := strings.ToLower(kind) + "s"
+			s.lists[resource] = append(s.lists[resource], obj)
+		}
+	}
+	return s
+}
+
+func (s *claimServer) setClaim(obj map[string]any) {
+	metadata := obj["metadata"].(map[string]any)
+	s.claim = obj
+	s.version = strings.TrimPrefix(obj["apiVersion"].(string), "resource.k8s.io/")
+	s.name, s.namespace = metadata["name"].(string), metadata["namespace"].(string)
+}
+
+func (s *claimServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	claims := "/apis/resource.k8s.io/" + s.version + "/namespaces/" + s.namespace + "/resourceclaims/"
+	core := "/api/v1/namespaces/" + s.namespace + "/"
+	switch {
+	case r.URL.Path == claims+s.name:
+		s.answer(w, http.StatusOK, s.claim)
+	case strings.HasPrefix(r.URL.Path, claims):
+		s.fail(w, apierrors.NewNotFound(schema.GroupResource{Group: "resource.k8s.io", Resource: "resourceclaims"}, strings.TrimPrefix(r.URL.Path, claims)))
+	case r.URL.Path == core+"pods", r.URL.Path == core+"events":
+		s.list(w, r, strings.TrimPrefix(r.URL.Path, core))
+	default:
+		http.NotFound(w, r)
+	}
+}
+
+// list answers with one object at a time if the client wants chunks.
+func (s *claimServer) list(w http.ResponseWriter, r *http.Request, resource string) {
+	s.pages[resource]++
+	if s.forbidden[resource] {
+		s.fail(w, apierrors.NewForbidden(schema.GroupResource{Resource: resource}, "", fmt.Errorf("user %q cannot list them", "alice")))
+		return
+	}
+	if want, got := "involvedObject.uid="+string(s.uid()), r.URL.Query().Get("fieldSelector"); resource == "events" && !strings.Contains(got, want) {
+		s.t.Errorf("events of %q are listed, want %s", got, want)
+	}
+	items, next := s.lists[resource], ""
+	if r.URL.Query().Get("limit") != "" && len(items) > 0 {
+		var first int
+		fmt.Sscan(r.URL.Query().Get("continue"), &first)
+		items = items[first:]
+		if len(items) > 1 {
+			next = fmt.Sprint(first + 1)
+		}
+		items = items[:1]
+	}
+	kind := map[string]string{"pods": "PodList", "events": "EventList"}[resource]
+	s.answer(w, http.StatusOK, map[string]any{"kind": kind, "apiVersion": "v1", "metadata": map[string]any{"continue": next}, "items": items})
+}
+
+func (s *claimServer) uid() string {
+	return s.claim["metadata"].(map[string]any)["uid"].(string)
+}
+
+// fail answers with an error that a client recognizes as one of an API server.
+func (s *claimServer) fail(w http.ResponseWriter, err *apierrors.StatusError) {
+	status := err.Status()
+	status.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
+	s.answer(w, int(status.Code), status)
+}
+
+func (s *claimServer) answer(w http.ResponseWriter, code int, obj any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	if err := json.NewEncoder(w).Encode(obj); err != nil {
+		s.t.Error(err)
+	}
+}
+
+// describe asks the describer that kubectl has for the kind.
+func (s *claimServer) describe(name string) (string, error) {
+	s.t.Helper()
+	server := httptest.NewServer(s)
+	defer server.Close()
+	describer, ok := DescriberFor(schema.GroupKind{Group: "resource.k8s.io", Kind: "ResourceClaim"}, &rest.Config{Host: server.URL})
+	if !ok {
+		s.t.Fatal("ResourceClaims have no describer")
+	}
+	return describer.Describe(s.namespace, name, DescriberSettings{ShowEvents: true, ChunkSize: 500})
+}
+
+// longLines returns the lines that do not fit into a terminal. Events come from
+// the code for all kinds.
+func longLines(description string) []string {
+	var long []string
+	description, _, _ = strings.Cut(description, "\nEvents:")
+	for _, line := range strings.Split(description, "\n") {
+		if utf8.RuneCountInString(line) > 80 {
+			long = append(long, line)
+		}
+	}
+	return long
+}
+
+// TestDescribeResourceClaim compares descriptions with those in testdata. With
+// UPDATE_GOLDEN=1, it writes them.
+func TestDescribeResourceClaim(t *testing.T) {
+	for _, tc := range []struct {
+		// manifest and golden are names in testdata.
+		manifest, golden string
+		forbidden        []string
+		// longLines is the number of lines with a word that is too long.
+		longLines int
+	}{
+		{manifest: "pending"},
+		{manifest: "workload"},
+		{manifest: "workload", golden: "workload-forbidden", forbidden: []string{"pods", "events"}},
+		{manifest: "network"},
+		{manifest: "everything", longLines: 1},
+		{manifest: "flat"},
+		{manifest: "odd", longLines: 1},
+	} {
+		if tc.golden == "" {
+			tc.golden = tc.manifest
+		}
+		t.Run(tc.golden, func(t *testing.T) {
+			dir := filepath.Join("testdata", "devicestatus")
+			manifest, err := os.ReadFile(filepath.Join(dir, tc.manifest+".yaml"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := newClaimServer(t, string(manifest))
+			for _, resource := range tc.forbidden {
+				s.forbidden[resource] = true
+			}
+			got, err := s.describe(s.name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			golden := filepath.Join(dir, tc.golden+".txt")
+			if os.Getenv("UPDATE_GOLDEN") != "" {
+				if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(golden)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), got); diff != "" {
+				t.Errorf("not as in %s (-want +got):\n%s", golden, diff)
+			}
+			if long := longLines(got); len(long) != tc.longLines {
+				t.Errorf("%d lines with more than 80 characters, want %d:\n%s", len(long), tc.longLines, strings.Join(long, "\n"))
+			}
+		})
+	}
+}
+
+// TestDescribeResourceClaimPods checks when pods are listed: not for a claim that
+// lists its pods itself, and in chunks otherwise.
+func TestDescribeResourceClaimPods(t *testing.T) {
+	for manifest, want := range map[string]int{"everything": 0, "network": 0, "pending": 1, "workload": 5} {
+		content, err := os.ReadFile(filepath.Join("testdata", "devicestatus", manifest+".yaml"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := newClaimServer(t, string(content))
+		if _, err := s.describe(s.name); err != nil {
+			t.Fatal(err)
+		}
+		if got := s.pages["pods"]; got != want {
+			t.Errorf("%s: pods were listed with %d requests, want %d", manifest, got, want)
+		}
+	}
+}
+
+// TestDescribeResourceClaimVersions checks that each version which a server
+// may have is found, and that errors are those of the version it has.
+func TestDescribeResourceClaimVersions(t *testing.T) {
+	for _, version := range []string{"v1", "v1beta2", "v1beta1", "v1alpha3"} {
+		t.Run(version, func(t *testing.T) {
+			s := newClaimServer(t, `{"apiVersion": "resource.k8s.io/`+version+`", "kind": "ResourceClaim", "metadata": {"name": "a", "namespace": "b", "uid": "c"}}`)
+			got, err := s.describe("a")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want := "State:         pending\n"; !strings.Contains(got, want) {
+				t.Errorf("no %q in\n%s", want, got)
+			}
+			_, err = s.describe("missing")
+			if want := `resourceclaims.resource.k8s.io "missing" not found`; err == nil || err.Error() != want {
+				t.Errorf("error %v, want %s", err, want)
+			}
+		})
+	}
+	s := newClaimServer(t, `{"apiVersion": "resource.k8s.io/v2", "kind": "ResourceClaim", "metadata": {"name": "a", "namespace": "b", "uid": "c"}}`)
+	if got, err := s.describe("a"); err == nil || !apierrors.IsNotFound(err) {
+		t.Errorf("a version that kubectl does not know: %v\n%s", err, got)
+	}
+	s = newClaimServer(t, `{"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "a", "namespace": "b", "uid": "c"}, "spec": []}`)
+	want := "ResourceClaim b/a is not as its API version resource.k8s.io/v1 has it: "
+	if got, err := s.describe("a"); err == nil || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("spec is a list: error %v, want %s...\n%s", err, want, got)
+	}
+}
+
+// TestDescribeResourceClaimLargest describes a claim with as much as validation
+// permits of everything, and more.
+func TestDescribeResourceClaimLargest(t *testing.T) {
+	s := newClaimServer(t, `{"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "a", "namespace": "b", "uid": "c"}}`)
+	var results, statuses, reservedFor []any
+	for i := range 32 {
+		device := map[string]any{"driver": "net.example.com", "pool": "worker-1", "device": fmt.Sprintf("vf-%d", i)}
+		results = append(results, device, map[string]any{"request": fmt.Sprintf("nic-%d", i), "driver": "other.example.com", "pool": "worker-1", "device": fmt.Sprintf("vf-%d", i)})
+		var ips, conditions []any
+		for j := range 16 {
+			ips = append(ips, fmt.Sprintf("2001:db8:aaaa:bbbb:cccc:dddd:%x:%x/64", 0x1000+i, 0x1000+j))
+		}
+		for j := range 8 {
+			conditions = append(conditions, metav1.Condition{
+				Type: fmt.Sprintf("Type%d", j), Status: metav1.ConditionFalse, Reason: strings.Repeat("R", 20),
+				Message: strings.Repeat("a long message ", 32*1024/15),
+			})
+		}
+		statuses = append(statuses, map[string]any{
+			"driver": "net.example.com", "pool": "worker-1", "device": fmt.Sprintf("vf-%d", i),
+			"conditions":  conditions,
+			"data":        map[string]any{"blob": strings.Repeat("x", 10*1024-len(`{"blob":""}`))},
+			"networkData": map[string]any{"interfaceName": fmt.Sprintf("net%d", i), "ips": ips, "hardwareAddress": "0a:58:0a:14:00:11"},
+		})
+	}
+	for i := range 256 {
+		reservedFor = append(reservedFor, map[string]any{"resource": "pods", "name": fmt.Sprintf("worker-%d", i), "uid": fmt.Sprint(i)})
+	}
+	s.claim["status"] = map[string]any{
+		"allocation":  map[string]any{"devices": map[string]any{"results": results}},
+		"reservedFor": reservedFor,
+		"devices":     statuses,
+	}
+	got, err := s.describe("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"256 Pods: worker-0, worker-1, ",
+		"worker-255\n",
+		"  net.example.com/worker-1/vf-31:\n",
+		"2001:db8:aaaa:bbbb:cccc:dddd:101f:100f/64\n",
+		"10240 bytes, which -o yaml shows\n",
+		" bytes more, which -o yaml shows)\n",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %q", want)
+		}
+	}
+	if long := longLines(got); len(long) > 0 {
+		t.Errorf("%d lines with more than 80 characters:\n%s", len(long), long[0])
+	}
+	// 32 devices, with eight conditions of a page of text each.
+	if size := len(got); size > 32*8*3*1024 {
+		t.Errorf("%d bytes are not readable", size)
+	}
+}
+
+func TestWrapText(t *testing.T) {
+	for _, tc := range []struct {
+		text  string
+		width int
+		want  []string
+	}{
+		{"", 10, []string{""}},
+		{"one two three", 7, []string{"one two", "three"}},
+		{"one two three", 6, []string{"one", "two", "three"}},
+		{"one   two", 4, []string{"one", "two"}},
+		{"incomprehensible", 5, []string{"incomprehensible"}},
+		{"an incomprehensible word", 5, []string{"an", "incomprehensible", "word"}},
+		{" a\n  b  ", 5, []string{"a", "b"}},
+		{"äöü äöü", 8, []string{"äöü", "äöü"}},
+	} {
+		if diff := cmp.Diff(tc.want, wrapText(tc.text, tc.width)); diff != "" {
+			t.Errorf("%q in %d columns (-want +got):\n%s", tc.text, tc.width, diff)
+		}
+	}
+}
+
+func TestLimitText(t *testing.T) {
+	// The limit is in the middle of a character.
+	text := "x" + strings.Repeat("ä", claimTextMax)
+	got := limitText(text)
+	if !utf8.ValidString(got) || !strings.HasPrefix(got, "xä") {
+		t.Errorf("not valid: %q", got)
+	}
+	if want := fmt.Sprintf("ä ... (%d bytes more, which -o yaml shows)", len(text)-claimTextMax+1); !strings.HasSuffix(got, want) {
+		t.Errorf("%q does not end with %q", got, want)
+	}
+}
