@@ -1,0 +1,48 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package resource
+
+import (
+	"reflect"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/conversion"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/json"
+)
+
+// sameStatus compares what drivers and users stored as JSON by its meaning. The server itself
+// writes it differently when it applies a patch: without spaces, with sorted keys. Clients
+// get and update it without spaces. That must not count as if the user had changed what belongs
+// to somebody else.
+var sameStatus = func() conversion.Equalities {
+	equalities := equality.Semantic.Copy()
+	if err := equalities.AddFunc(sameJSON); err != nil {
+		panic(err)
+	}
+	return equalities
+}()
+
+func sameJSON(a, b runtime.RawExtension) bool {
+	if equality.Semantic.DeepEqual(a, b) {
+		return true
+	}
+	var valueA, valueB any
+	return a.Object == nil && b.Object == nil &&
+		json.Unmarshal(a.Raw, &valueA) == nil && json.Unmarshal(b.Raw, &valueB) == nil &&
+		reflect.DeepEqual(valueA, valueB)
+}

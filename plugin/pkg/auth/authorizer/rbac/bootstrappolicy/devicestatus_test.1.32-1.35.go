@@ -1,0 +1,51 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package bootstrappolicy
+
+import (
+	"slices"
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	featuregatetesting "k8s.io/component-base/featuregate/testing"
+	"k8s.io/kubernetes/pkg/features"
+)
+
+func TestBindingRules(t *testing.T) {
+	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.DynamicResourceAllocation, true)
+	for _, enabled := range []bool{false, true} {
+		featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.DRAResourceClaimGranularStatusAuthorization, enabled)
+		var got []string
+		for _, role := range append(ClusterRoles(), ControllerRoles()...) {
+			if slices.ContainsFunc(role.Rules, func(rule rbacv1.PolicyRule) bool {
+				return slices.Equal(rule.APIGroups, []string{"resource.k8s.io"}) &&
+					slices.Equal(rule.Resources, []string{"resourceclaims/binding"}) &&
+					slices.Contains(rule.Verbs, "update") && slices.Contains(rule.Verbs, "patch") && len(rule.Verbs) == 2
+			}) {
+				got = append(got, role.Name)
+			}
+		}
+		var want []string
+		if enabled {
+			want = []string{"system:kube-scheduler", "system:controller:resource-claim-controller"}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("enabled %v: want the rule in %q, got it in %q", enabled, want, got)
+		}
+	}
+}
