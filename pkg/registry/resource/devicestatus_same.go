@@ -17,7 +17,7 @@ limitations under the License.
 package resource
 
 import (
-	"reflect"
+	"bytes"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/conversion"
@@ -26,9 +26,9 @@ import (
 )
 
 // sameStatus compares what drivers and users stored as JSON by its meaning. The server itself
-// writes it differently when it applies a patch: without spaces, with sorted keys. Clients
-// get and update it without spaces. That must not count as if the user had changed what belongs
-// to somebody else.
+// writes it differently when it applies a patch: without spaces, with sorted keys, 1.0 as 1, and integers
+// of more than 64 bits rounded. Clients that get and update a claim do the same. That must not count as
+// if the user had changed what belongs to somebody else.
 var sameStatus = func() conversion.Equalities {
 	equalities := equality.Semantic.Copy()
 	if err := equalities.AddFunc(sameJSON); err != nil {
@@ -41,8 +41,26 @@ func sameJSON(a, b runtime.RawExtension) bool {
 	if equality.Semantic.DeepEqual(a, b) {
 		return true
 	}
-	var valueA, valueB any
-	return a.Object == nil && b.Object == nil &&
-		json.Unmarshal(a.Raw, &valueA) == nil && json.Unmarshal(b.Raw, &valueB) == nil &&
-		reflect.DeepEqual(valueA, valueB)
+	if a.Object != nil || b.Object != nil {
+		return false
+	}
+	formattedA, errA := formatJSON(a.Raw)
+	formattedB, errB := formatJSON(b.Raw)
+	return errA == nil && errB == nil && bytes.Equal(formattedA, formattedB)
+}
+
+// formatJSON does what the server does when it applies a patch, until nothing changes any more.
+// That takes two steps: -0.0 becomes -0, which is an integer, and that becomes 0.
+func formatJSON(raw []byte) ([]byte, error) {
+	for range 2 {
+		var value any
+		if err := json.Unmarshal(raw, &value); err != nil {
+			return nil, err
+		}
+		var err error
+		if raw, err = json.Marshal(value); err != nil {
+			return nil, err
+		}
+	}
+	return raw, nil
 }

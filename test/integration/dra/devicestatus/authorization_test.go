@@ -296,34 +296,48 @@ func expectRefused(t *testing.T, err error, outcome string) {
 	}
 }
 
-// TestAuthorization goes through the table in each version of the API, with each way to write. What is
-// refused must have changed nothing. Without the checks, all of it must be possible for
-// everybody who may write the status.
+// TestAuthorization checks who may write what. Starting an API server takes longer than most
+// tests, so they share one.
 func TestAuthorization(t *testing.T) {
-	for _, checks := range []bool{true, false} {
-		t.Run(fmt.Sprintf("checks=%v", checks), func(t *testing.T) {
-			s := startServer(t, checks)
-			if checks {
-				for _, user := range []string{"system:kube-scheduler", "system:serviceaccount:kube-system:resource-claim-controller"} {
-					s.waitForRights(t, user, "", rule(binding, nil, "update"))
-				}
-			}
-			table := attempts(t, s)
-			for _, version := range s.versions {
-				t.Run(version, func(t *testing.T) {
-					for _, attempt := range table {
-						if !checks && attempt.update == allowed && attempt.patch == allowed {
-							continue
-						}
-						for _, m := range methods() {
-							t.Run(attempt.name+"/"+m.name, func(t *testing.T) {
-								s.try(t, version, inUse(attempt.nodes), attempt, m, checks)
-							})
-						}
-					}
+	s := startServer(t, true)
+	for _, user := range []string{"system:kube-scheduler", "system:serviceaccount:kube-system:resource-claim-controller"} {
+		s.waitForRights(t, user, "", rule(binding, nil, "update"))
+	}
+	t.Run("attempts", func(t *testing.T) { testAttempts(t, s) })
+	t.Run("impersonation", func(t *testing.T) { testImpersonation(t, s) })
+	t.Run("format", func(t *testing.T) { testFormat(t, s) })
+	t.Run("roles", func(t *testing.T) { testRoles(t, s) })
+}
+
+// testAttempts goes through the table in each version of the API, with update, server-side
+// apply, and in turn with one of the other ways to write. What is refused must have changed
+// nothing.
+func testAttempts(t *testing.T, s *server) {
+	for i, attempt := range attempts(t, s) {
+		for j, version := range s.versions {
+			for _, m := range append(methods(), otherMethod(i+j)) {
+				t.Run(version+"/"+attempt.name+"/"+m.name, func(t *testing.T) {
+					s.try(t, version, inUse(attempt.nodes), attempt, m, true)
 				})
 			}
-		})
+		}
+	}
+}
+
+// TestWithoutChecks checks that everybody who may write the status can do all that is refused
+// with the checks.
+func TestWithoutChecks(t *testing.T) {
+	s := startServer(t, false)
+	for i, attempt := range attempts(t, s) {
+		if attempt.update == allowed && attempt.patch == allowed {
+			continue
+		}
+		for j, version := range s.versions {
+			m := allMethods()[(i+j)%len(allMethods())]
+			t.Run(version+"/"+attempt.name+"/"+m.name, func(t *testing.T) {
+				s.try(t, version, inUse(attempt.nodes), attempt, m, false)
+			})
+		}
 	}
 }
 
@@ -367,15 +381,14 @@ func (s *server) try(t *testing.T, version string, initial object, a attempt, m 
 	}
 }
 
-// TestImpersonation checks that somebody who may act as a service account does not get to its node
+// testImpersonation checks that somebody who may act as a service account does not get to its node
 // with that.
-func TestImpersonation(t *testing.T) {
-	s := startServer(t, true)
+func testImpersonation(t *testing.T, s *server) {
 	plugin := s.newServiceAccount(t, s.newNamespace(t), "plugin", rule(driver, []string{driverA}, "associated-node:update", "associated-node:patch"))
 	helpdesk := s.newServiceAccount(t, s.newNamespace(t), "helpdesk", rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"serviceaccounts"}, Verbs: []string{"impersonate"}})
 	config := helpdesk.config(t, nil)
 	for _, version := range s.versions {
-		for _, m := range methods() {
+		for _, m := range allMethods() {
 			t.Run(version+"/"+m.name, func(t *testing.T) {
 				claim := s.newClaim(t, version, inUse("node-a"))
 				status := runtime.DeepCopyJSON(claim.Object["status"].(object))
@@ -393,15 +406,14 @@ func TestImpersonation(t *testing.T) {
 	}
 }
 
-// TestFormat checks that a driver can write its own entries whatever the data of another one, or the
+// testFormat checks that a driver can write its own entries whatever the data of another one, or the
 // parameters of the claim, look like. The server itself formats them when it applies a
 // patch.
-func TestFormat(t *testing.T) {
-	s := startServer(t, true)
+func testFormat(t *testing.T, s *server) {
 	plugin := s.newServiceAccount(t, s.newNamespace(t), "plugin", rule(driver, []string{driverA}, "associated-node:update", "associated-node:patch")).inPod(t, "node-a")
-	const data = `{ "vlan": 7,  "mtu": 1500, "big": 12345678901234567890, "text": "<&>", "nested": {"b": [1, 2.50], "a": true} }`
+	const data = `{ "vlan": 7,  "mtu": 1500, "big": 12345678901234567890, "ratio": 1.0, "text": "<&>", "nested": {"b": [1, 2.50], "a": true} }`
 	for _, version := range s.versions {
-		for _, m := range methods() {
+		for _, m := range allMethods() {
 			t.Run(version+"/"+m.name, func(t *testing.T) {
 				claim := s.newClaim(t, version, inUse("node-a"))
 				patch := []byte(`[{"op":"replace","path":"/status/devices/1/data","value":` + data + `}]`)

@@ -20,6 +20,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -314,27 +315,14 @@ type method struct {
 	dryRun bool
 }
 
+// methods are update and server-side apply.
 func methods() []method {
-	update := func(dryRun ...string) func(dynamic.ResourceInterface, *unstructured.Unstructured, object) error {
-		return func(client dynamic.ResourceInterface, claim *unstructured.Unstructured, status object) error {
-			claim = claim.DeepCopy()
-			claim.Object["status"] = status
-			_, err := client.UpdateStatus(context.Background(), claim, metav1.UpdateOptions{DryRun: dryRun})
-			return err
-		}
-	}
-	patch := func(kind types.PatchType, content func(old, status object) any) func(dynamic.ResourceInterface, *unstructured.Unstructured, object) error {
-		return func(client dynamic.ResourceInterface, claim *unstructured.Unstructured, status object) error {
-			data, err := json.Marshal(content(claim.Object["status"].(object), status))
-			if err != nil {
-				return err
-			}
-			_, err = client.Patch(context.Background(), claim.GetName(), kind, data, metav1.PatchOptions{}, "status")
-			return err
-		}
-	}
+	return []method{{"update", update(), false}, {"apply", apply, false}}
+}
+
+// otherMethods are the rest.
+func otherMethods() []method {
 	return []method{
-		{"update", update(), false},
 		{"update, dry run", update(metav1.DryRunAll), true},
 		{"JSON patch", patch(types.JSONPatchType, func(_, status object) any {
 			return []any{object{"op": "replace", "path": "/status", "value": status}}
@@ -344,19 +332,43 @@ func methods() []method {
 			for key := range old {
 				merged[key] = nil
 			}
-			for key, value := range status {
-				merged[key] = value
-			}
+			maps.Copy(merged, status)
 			return object{"status": merged}
 		}), false},
 		{"strategic merge patch", patch(types.StrategicMergePatchType, func(_, status object) any {
 			replaced := object{"$patch": "replace"}
-			for key, value := range status {
-				replaced[key] = value
-			}
+			maps.Copy(replaced, status)
 			return object{"status": replaced}
 		}), false},
-		{"apply", apply, false},
+	}
+}
+
+// otherMethod is one of those, in turn.
+func otherMethod(i int) method {
+	return otherMethods()[i%len(otherMethods())]
+}
+
+func allMethods() []method {
+	return append(methods(), otherMethods()...)
+}
+
+func update(dryRun ...string) func(dynamic.ResourceInterface, *unstructured.Unstructured, object) error {
+	return func(client dynamic.ResourceInterface, claim *unstructured.Unstructured, status object) error {
+		claim = claim.DeepCopy()
+		claim.Object["status"] = status
+		_, err := client.UpdateStatus(context.Background(), claim, metav1.UpdateOptions{DryRun: dryRun})
+		return err
+	}
+}
+
+func patch(kind types.PatchType, content func(old, status object) any) func(dynamic.ResourceInterface, *unstructured.Unstructured, object) error {
+	return func(client dynamic.ResourceInterface, claim *unstructured.Unstructured, status object) error {
+		data, err := json.Marshal(content(claim.Object["status"].(object), status))
+		if err != nil {
+			return err
+		}
+		_, err = client.Patch(context.Background(), claim.GetName(), kind, data, metav1.PatchOptions{}, "status")
+		return err
 	}
 }
 
