@@ -17,11 +17,17 @@ limitations under the License.
 package driver
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"os"
+	"slices"
 	"time"
 
 	"github.com/containernetworking/cni/libcni"
+	"github.com/containernetworking/cni/pkg/invoke"
 	"github.com/containernetworking/cni/pkg/types"
 
 	"kubernetes-dra/cmd/dra-network-driver/pkg/config"
@@ -50,7 +56,43 @@ type PluginCNI struct {
 // NewPluginCNI returns a runner of the plugins in the given directories. Results
 // of ADD, which CHECK and DEL need, are kept in the cache directory.
 func NewPluginCNI(dirs []string, cacheDir string, metrics *Metrics) *PluginCNI {
-	return &PluginCNI{cni: libcni.NewCNIConfigWithCacheDir(dirs, cacheDir, nil), metrics: metrics}
+	exec := checkExec{&invoke.DefaultExec{RawExec: &invoke.RawExec{Stderr: os.Stderr}}}
+	return &PluginCNI{cni: libcni.NewCNIConfigWithCacheDir(dirs, cacheDir, exec), metrics: metrics}
+}
+
+// checkExec runs plugins. CHECK does not hear which hardware addresses the host's
+// interfaces had at ADD: those of a pod must stay, but a bridge without an address of
+// its own takes one of its ports', and so changes whenever pods come and go.
+type checkExec struct{ invoke.Exec }
+
+// ExecPlugin implements [invoke.Exec].
+func (e checkExec) ExecPlugin(ctx context.Context, path string, config []byte, environ []string) ([]byte, error) {
+	if slices.Contains(environ, "CNI_COMMAND=CHECK") {
+		var err error
+		if config, err = withoutHostMACs(config); err != nil {
+			return nil, fmt.Errorf("configuration of %s: %w", path, err)
+		}
+	}
+	return e.Exec.ExecPlugin(ctx, path, config, environ)
+}
+
+// withoutHostMACs removes the hardware addresses of interfaces outside of sandboxes
+// from the previous result in a plugin's configuration.
+func withoutHostMACs(config []byte) ([]byte, error) {
+	var fields map[string]any
+	decoder := json.NewDecoder(bytes.NewReader(config))
+	decoder.UseNumber() // Whatever the plugin's numbers are, they stay.
+	if err := decoder.Decode(&fields); err != nil {
+		return nil, err
+	}
+	result, _ := fields["prevResult"].(map[string]any)
+	interfaces, _ := result["interfaces"].([]any)
+	for _, i := range interfaces {
+		if i, ok := i.(map[string]any); ok && (i["sandbox"] == nil || i["sandbox"] == "") {
+			delete(i, "mac")
+		}
+	}
+	return json.Marshal(fields)
 }
 
 // Validate implements [CNI.Validate].
@@ -98,7 +140,11 @@ func (p *PluginCNI) run(command string, network []byte, run func(*libcni.Network
 	start := time.Now()
 	err = run(list)
 	p.metrics.observeCNI(command, time.Since(start), err)
-	return err
+	if err != nil {
+		// Plugins name neither the network nor what of it they do not like.
+		return fmt.Errorf("network %s: %w", list.Name, err)
+	}
+	return nil
 }
 
 func runtimeConf(a *Attachment) *libcni.RuntimeConf {

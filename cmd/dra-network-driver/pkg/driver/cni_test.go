@@ -40,6 +40,8 @@ if [ "$CNI_COMMAND" = VERSION ]; then
 fi
 dir=$(dirname "$0")
 case $conf in *prevResult*) prev=" prevResult";; esac
+case $conf in *0a:00:00:00:00:0b*) prev="$prev of bridge";; esac
+case $conf in *0a:00:00:00:00:0c*) prev="$prev of container";; esac
 echo "$CNI_COMMAND $CNI_CONTAINERID $CNI_NETNS $CNI_IFNAME $CNI_ARGS$prev" >>"$dir/log"
 if [ -e "$dir/fail" ]; then
   echo '{"cniVersion": "1.0.0", "code": 999, "msg": "no such master"}'
@@ -47,7 +49,7 @@ if [ -e "$dir/fail" ]; then
 fi
 if [ "$CNI_COMMAND" = ADD ]; then
   version=$(echo "$conf" | sed 's/.*"cniVersion":"\([^"]*\)".*/\1/')
-  echo "{\"cniVersion\": \"$version\", \"interfaces\": [{\"name\": \"$CNI_IFNAME\", \"sandbox\": \"$CNI_NETNS\"}], \"ips\": [{\"version\": \"4\", \"address\": \"10.0.0.1/24\", \"interface\": 0}]}"
+  echo "{\"cniVersion\": \"$version\", \"interfaces\": [{\"name\": \"br0\", \"mac\": \"0a:00:00:00:00:0b\"}, {\"name\": \"$CNI_IFNAME\", \"mac\": \"0a:00:00:00:00:0c\", \"sandbox\": \"$CNI_NETNS\"}], \"ips\": [{\"version\": \"4\", \"address\": \"10.0.0.1/24\", \"interface\": 1}]}"
 fi
 `
 
@@ -88,7 +90,7 @@ func TestPluginCNI(t *testing.T) {
 			other := *a
 			other.InterfaceName = "net2"
 			_, err = p.Add(ctx, network, &other)
-			expectError(t, err, `plugin type="recorder" failed (add): no such master`)
+			expectError(t, err, `network test: plugin type="recorder" failed (add): no such master`)
 			if err := os.Remove(fail); err != nil {
 				t.Fatal(err)
 			}
@@ -98,11 +100,12 @@ func TestPluginCNI(t *testing.T) {
 				}
 			}
 
+			// The bridge's address may have changed since.
 			expected := []string{"ADD sandbox /run/netns/x net1 " + args}
 			prev := ""
 			if check {
-				expected = append(expected, "CHECK sandbox /run/netns/x net1 "+args+" prevResult")
-				prev = " prevResult"
+				expected = append(expected, "CHECK sandbox /run/netns/x net1 "+args+" prevResult of container")
+				prev = " prevResult of bridge of container"
 			}
 			expected = append(expected,
 				"ADD sandbox /run/netns/x net2 "+args,

@@ -19,6 +19,7 @@ package driver
 import (
 	"context"
 	"fmt"
+	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -39,6 +40,8 @@ type NRI struct {
 	// timeout returns how long the runtime waits for an answer. A plugin
 	// which needs longer is disconnected, and its error is not seen.
 	timeout func() time.Duration
+	// registration is the constant, except in tests.
+	registration time.Duration
 	// synchronizing is the one job that goes on after Synchronize.
 	synchronizing sync.WaitGroup
 }
@@ -54,11 +57,13 @@ const (
 	pluginName  = "dra-network-driver"
 	pluginIndex = "50"
 	reconnect   = time.Second
+	// registration is how long the runtime may take until it tells about its pods.
+	registration = 30 * time.Second
 )
 
 // NewNRI returns a connection through the given socket.
 func NewNRI(driver *Driver, socket string) *NRI {
-	return &NRI{driver: driver, socket: socket}
+	return &NRI{driver: driver, socket: socket, registration: registration}
 }
 
 // Connected says whether the runtime tells the driver about pods.
@@ -69,13 +74,24 @@ func (n *NRI) Connected() bool { return n.connected.Load() }
 func (n *NRI) Run(ctx context.Context) {
 	logger := klog.LoggerWithName(klog.FromContext(ctx), "nri")
 	n.ctx = klog.NewContext(ctx, logger)
+	said := ""
 	for ctx.Err() == nil {
 		err := n.connect(ctx, logger)
+		if n.Connected() {
+			said = ""
+		}
 		n.setConnected(false)
 		if ctx.Err() != nil {
 			break
 		}
-		logger.Info("Not connected to the container runtime, will try again", "socket", n.socket, "err", err)
+		// It may take long until a runtime is back. Once is enough to say that.
+		level := 2
+		if reason := fmt.Sprint(err); reason == said {
+			level = 5
+		} else {
+			said = reason
+		}
+		logger.V(level).Info("Not connected to the container runtime, will try again", "socket", n.socket, "err", err)
 		select {
 		case <-time.After(reconnect):
 		case <-ctx.Done():
@@ -84,20 +100,46 @@ func (n *NRI) Run(ctx context.Context) {
 	n.synchronizing.Wait()
 }
 
+// connect returns when the connection is lost, or did not get anywhere.
 func (n *NRI) connect(ctx context.Context, logger klog.Logger) error {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", n.socket)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
 	plugin, err := stub.New(n,
 		stub.WithPluginName(pluginName),
 		stub.WithPluginIdx(pluginIndex),
-		stub.WithSocketPath(n.socket),
+		stub.WithConnection(conn),
 		stub.WithLogger(nriLogger{logger}),
 	)
 	if err != nil {
 		return err
 	}
 	n.timeout = plugin.RequestTimeout
-	stop := context.AfterFunc(ctx, plugin.Stop)
-	defer stop()
-	return plugin.Run(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- plugin.Run(ctx) }()
+	// Until the runtime has configured the plugin, the library waits for that and for
+	// nothing else: it cannot be stopped, and does not notice that the connection was
+	// lost.
+	late := time.NewTimer(n.registration)
+	defer late.Stop()
+	for {
+		select {
+		case err := <-ended:
+			return err
+		case <-late.C:
+			if !n.Connected() {
+				return fmt.Errorf("the container runtime did not complete the registration within %s", n.registration)
+			}
+		case <-ctx.Done():
+			if n.Connected() {
+				plugin.Stop()
+				<-ended
+			}
+			return context.Cause(ctx)
+		}
+	}
 }
 
 func (n *NRI) setConnected(connected bool) {

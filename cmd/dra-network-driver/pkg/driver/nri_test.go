@@ -24,6 +24,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/containerd/nri/pkg/api"
 	"github.com/containerd/nri/pkg/net/multiplex"
@@ -47,8 +48,8 @@ func (r *fakeRuntime) UpdateContainers(context.Context, *api.UpdateContainersReq
 	return nil, errors.New("not expected")
 }
 
-// accept waits for the driver to connect, and tells it which pods there are.
-func accept(t *testing.T, ctx context.Context, listener net.Listener, pods ...*api.PodSandbox) *fakeRuntime {
+// register waits until the driver has connected and said who it is.
+func register(t *testing.T, ctx context.Context, listener net.Listener) *fakeRuntime {
 	t.Helper()
 	conn, err := listener.Accept()
 	if err != nil {
@@ -83,6 +84,13 @@ func accept(t *testing.T, ctx context.Context, listener net.Listener, pods ...*a
 	if request := <-r.registered; request.PluginName != pluginName || request.PluginIdx != pluginIndex {
 		t.Errorf("registered as %+v", request)
 	}
+	return r
+}
+
+// accept does the same, and tells the driver which pods there are.
+func accept(t *testing.T, ctx context.Context, listener net.Listener, pods ...*api.PodSandbox) *fakeRuntime {
+	t.Helper()
+	r := register(t, ctx, listener)
 	configured, err := r.plugin.Configure(ctx, &api.ConfigureRequest{RuntimeName: "test", RequestTimeout: 600_000, RegistrationTimeout: 600_000})
 	if err != nil {
 		t.Fatal(err)
@@ -179,4 +187,33 @@ func TestNRI(t *testing.T) {
 		t.Error("still connected")
 	}
 	runtime.close()
+}
+
+// TestNRIUnfinished has a runtime that accepts the driver, and then never says
+// anything, as one does that is killed just then.
+func TestNRIUnfinished(t *testing.T) {
+	n := newNode(t)
+	ctx, cancel := context.WithCancel(n.ctx)
+	defer cancel()
+	socket := filepath.Join(t.TempDir(), "nri.sock")
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	nri := NewNRI(n.Driver, socket)
+	nri.registration = 100 * time.Millisecond
+	var running sync.WaitGroup
+	running.Go(func() { nri.Run(ctx) })
+
+	// Each time the driver comes back.
+	for range 2 {
+		defer register(t, ctx, listener).close()
+	}
+	// It also ends when it is told to while nobody answers.
+	cancel()
+	running.Wait()
+	if nri.Connected() {
+		t.Error("want no connection")
+	}
 }
