@@ -67,6 +67,11 @@ var sysctls = []string{
 }
 
 const (
+	// NRISocket is where containerd offers NRI on the real node.
+	NRISocket = "/run/containerd/nri/nri.sock"
+	// NetNSDir has the network namespaces of pods on the real node.
+	NetNSDir = "/run/containerd/io.containerd.grpc.v1.cri/netns"
+
 	containerdSocket = "/run/containerd/containerd.sock"
 	driverReady      = "/var/lib/kubelet/plugins/" + DriverName + "/ready"
 )
@@ -79,7 +84,7 @@ func (c *Cluster) podSubnet() string { return c.Options.PodSubnet + ".0.0/18" }
 
 func (c *Cluster) startRealNode(ctx context.Context) error {
 	start := time.Now()
-	for _, dir := range []string{"node/cni", "node/containerd"} {
+	for _, dir := range []string{"node/cni", "node/containerd", "node/nri"} {
 		if err := os.MkdirAll(c.path(dir), 0o755); err != nil {
 			return err
 		}
@@ -226,7 +231,6 @@ root = %q
 state = '/run/containerd'
 disabled_plugins = [
   'io.containerd.internal.v1.tracing',
-  'io.containerd.nri.v1.nri',
   'io.containerd.snapshotter.v1.blockfile',
   'io.containerd.snapshotter.v1.btrfs',
   'io.containerd.snapshotter.v1.devmapper',
@@ -240,6 +244,14 @@ disabled_plugins = [
 
 [plugins.'io.containerd.internal.v1.opt']
   path = %q
+
+# Plugins connect to the socket. The machine's own are not for this node.
+[plugins.'io.containerd.nri.v1.nri']
+  disable = false
+  socket_path = %q
+  plugin_path = %q
+  plugin_config_path = %q
+  plugin_request_timeout = '20s'
 
 [plugins.'io.containerd.cri.v1.images']
   snapshotter = %q
@@ -270,7 +282,7 @@ disabled_plugins = [
   [plugins.'io.containerd.cri.v1.runtime'.cni]
     bin_dirs = [%q]
     conf_dir = %q
-`, c.path("node", "containerd"), containerdSocket, c.path("node", "opt"), snapshotter, pauseImage,
+`, c.path("node", "containerd"), containerdSocket, c.path("node", "opt"), NRISocket, c.path("node", "nri"), c.path("node", "nri"), snapshotter, pauseImage,
 		c.tool("runc"), tools.Dir(c.Options.Repo), c.path("node", "cni"))
 }
 
@@ -331,7 +343,9 @@ func (c *Cluster) startContainerd(ctx context.Context) error {
 	for _, dir := range c.private() {
 		fmt.Fprintf(&b, "mount --bind %s %s\n", quote(c.path("node", "root", dir)), quote(dir))
 	}
-	fmt.Fprintf(&b, "%s --config %s &\nwait\n", quote(c.tool("containerd")), quote(config))
+	// A containerd that was killed is started again, as a service manager would. What
+	// it does itself, like ending because its configuration is wrong, ends the node.
+	fmt.Fprintf(&b, "while true; do\n  %s --config %s &\n  status=0\n  wait $! || status=$?\n  [ $status -gt 128 ] || exit $status\ndone\n", quote(c.tool("containerd")), quote(config))
 	if err := os.WriteFile(script, []byte(b.String()), 0o644); err != nil {
 		return err
 	}
@@ -342,7 +356,15 @@ func (c *Cluster) startContainerd(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = c.waitHealthy(ctx, p, time.Minute, func(ctx context.Context) error {
+	if err := c.waitForContainerd(ctx, p); err != nil {
+		return err
+	}
+	c.Log("containerd (%s) is healthy after %s", snapshotter, time.Since(start).Round(100*time.Millisecond))
+	return nil
+}
+
+func (c *Cluster) waitForContainerd(ctx context.Context, node *process) error {
+	return c.waitHealthy(ctx, node, time.Minute, func(ctx context.Context) error {
 		init, err := c.nodeInit()
 		if err != nil {
 			return err
@@ -353,11 +375,39 @@ func (c *Cluster) startContainerd(ctx context.Context) error {
 		}
 		return conn.Close()
 	})
+}
+
+// KillContainerd ends the container runtime of the real node like a crash does. Pods
+// keep running. It returns when the next one answers.
+func (c *Cluster) KillContainerd(ctx context.Context) error {
+	init, err := c.nodeInit()
 	if err != nil {
 		return err
 	}
-	c.Log("containerd (%s) is healthy after %s", snapshotter, time.Since(start).Round(100*time.Millisecond))
-	return nil
+	running := func() int {
+		for _, pid := range allProcesses() {
+			exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
+			if stat, statErr := readStat(pid); err == nil && statErr == nil && stat.parent == init && filepath.Base(exe) == Containerd {
+				return pid
+			}
+		}
+		return 0
+	}
+	before := running()
+	if before == 0 {
+		return errors.New("containerd does not run")
+	}
+	killPID(before)
+	err = poll(ctx, time.Minute, "start containerd again", func(context.Context) error {
+		if now := running(); now == 0 || now == before {
+			return errors.New("it has not begun")
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return c.waitForContainerd(ctx, c.process(Containerd))
 }
 
 func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
