@@ -130,17 +130,22 @@ func (d *ResourceClaimDescriber) Describe(namespace, name string, settings Descr
 }
 
 // get reads the claim in the best version that the server has.
-func (d *ResourceClaimDescriber) get(ctx context.Context, namespace, name string) (obj *unstructured.Unstructured, err error) {
-	for _, version := range claimVersions {
-		gvr := schema.GroupVersionResource{Group: claimGroup, Version: version, Resource: "resourceclaims"}
-		obj, err = d.dynamic.Resource(gvr).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
-		// A server which has the version, but not the claim, answers with a
-		// status of its own instead of a page that was not found.
-		if !apierrors.IsNotFound(err) || !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) {
-			break
-		}
+func (d *ResourceClaimDescriber) get(ctx context.Context, namespace, name string) (*unstructured.Unstructured, error) {
+	groups, err := d.client.Discovery().ServerGroups()
+	if err != nil {
+		return nil, err
 	}
-	return obj, err
+	served := func(version string) bool {
+		return slices.ContainsFunc(groups.Groups, func(group metav1.APIGroup) bool {
+			return group.Name == claimGroup && slices.ContainsFunc(group.Versions, func(v metav1.GroupVersionForDiscovery) bool { return v.Version == version })
+		})
+	}
+	i := slices.IndexFunc(claimVersions, served)
+	if i < 0 {
+		return nil, fmt.Errorf("the server has ResourceClaims in none of the versions %s of %s", strings.Join(claimVersions, ", "), claimGroup)
+	}
+	gvr := schema.GroupVersionResource{Group: claimGroup, Version: claimVersions[i], Resource: "resourceclaims"}
+	return d.dynamic.Resource(gvr).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
 }
 
 // countPods says how many pods refer to the claim, and in which phase they are.

@@ -91,6 +91,13 @@ func (s *claimServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	claims := "/apis/resource.k8s.io/" + s.version + "/namespaces/" + s.namespace + "/resourceclaims/"
 	core := "/api/v1/namespaces/" + s.namespace + "/"
 	switch {
+	case r.URL.Path == "/api":
+		s.answer(w, http.StatusOK, metav1.APIVersions{TypeMeta: metav1.TypeMeta{Kind: "APIVersions"}, Versions: []string{"v1"}})
+	case r.URL.Path == "/apis":
+		s.answer(w, http.StatusOK, metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}, Groups: []metav1.APIGroup{
+			{Name: "batch", Versions: []metav1.GroupVersionForDiscovery{{GroupVersion: "batch/v1", Version: "v1"}}},
+			{Name: "resource.k8s.io", Versions: []metav1.GroupVersionForDiscovery{{GroupVersion: "resource.k8s.io/v1alpha1", Version: "v1alpha1"}, {GroupVersion: "resource.k8s.io/" + s.version, Version: s.version}}},
+		}})
 	case r.URL.Path == claims+s.name:
 		s.answer(w, http.StatusOK, s.claim)
 	case strings.HasPrefix(r.URL.Path, claims):
@@ -263,11 +270,12 @@ func TestDescribeResourceClaimVersions(t *testing.T) {
 		})
 	}
 	s := newClaimServer(t, `{"apiVersion": "resource.k8s.io/v2", "kind": "ResourceClaim", "metadata": {"name": "a", "namespace": "b", "uid": "c"}}`)
-	if got, err := s.describe("a"); err == nil || !apierrors.IsNotFound(err) {
-		t.Errorf("a version that kubectl does not know: %v\n%s", err, got)
+	want := "the server has ResourceClaims in none of the versions v1, v1beta2, v1beta1, v1alpha3 of resource.k8s.io"
+	if got, err := s.describe("a"); err == nil || err.Error() != want {
+		t.Errorf("a version that kubectl does not know: error %v, want %s\n%s", err, want, got)
 	}
 	s = newClaimServer(t, `{"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "a", "namespace": "b", "uid": "c"}, "spec": []}`)
-	want := "ResourceClaim b/a is not as its API version resource.k8s.io/v1 has it: "
+	want = "ResourceClaim b/a is not as its API version resource.k8s.io/v1 has it: "
 	if got, err := s.describe("a"); err == nil || !strings.HasPrefix(err.Error(), want) {
 		t.Errorf("spec is a list: error %v, want %s...\n%s", err, want, got)
 	}
