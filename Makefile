@@ -27,6 +27,10 @@ FEATURE ?=
 # QUICK=1 makes "make bench" short.
 QUICK ?=
 
+# For programs in images, which have no C library, and for one build cache of all.
+# The race detector turns it on for itself.
+export CGO_ENABLED := 0
+
 # The Go command brings the tool up to date before each use; that takes no time
 # if it is.
 CARRY := GOWORK=off go build -o _output/bin/carry ./hack/carry && exec _output/bin/carry
@@ -58,6 +62,10 @@ down: ## Stop the cluster, and leave nothing behind.
 .PHONY: demo
 demo: ## Tell the shared-claim story on a cluster; start one if none runs.
 	@$(CARRY) demo --release $(RELEASE)
+
+.PHONY: demo-network
+demo-network: ## Give two pods an additional interface, and show its status.
+	@$(CARRY) demo --network --release $(RELEASE)
 
 ##@ Test
 

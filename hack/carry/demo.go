@@ -28,7 +28,7 @@ func init() {
 	register(command{
 		name:  "demo",
 		args:  "[--release 1.36] [flags]",
-		short: "on that cluster, let the pods of a Job share one ResourceClaim",
+		short: "on that cluster, let the pods of a Job share one ResourceClaim, or give pods network devices",
 		run:   runDemo,
 	})
 }
@@ -38,6 +38,7 @@ func runDemo(ctx context.Context, args []string) error {
 	f := addClusterFlags(flags)
 	options := demo.Options{}
 	flags.IntVar(&options.Pods, "pods", 1000, "number of pods of the Job")
+	flags.BoolVar(&options.Network, "network", false, "two pods with an additional interface each instead")
 	flags.DurationVar(&options.Timeout, "timeout", 10*time.Minute, "how long the story may take")
 	flags.BoolVar(&options.Keep, "keep", false, "stop when all pods run")
 	if err := flags.Parse(args); err != nil {

@@ -81,9 +81,6 @@ func run(m *testing.M) (code int, finalErr error) {
 	if shared, err = cluster.New(opts, logf); err != nil {
 		return 1, err
 	}
-	if err := buildNetworkDriver(ctx); err != nil {
-		return 1, err
-	}
 	// What an interrupted run left.
 	if err := shared.Down(ctx); err != nil {
 		return 1, err
@@ -163,8 +160,6 @@ func options() (cluster.Options, error) {
 		LogLevel:       4,
 		SimulatedNodes: 100,
 		PodSubnet:      "10.201",
-		Images:         []cluster.Image{{Names: []string{networkImage}, Programs: map[string]string{"/dra-network-driver": networkProgram()}}},
-		Private:        []string{networkConfigs},
 	}, nil
 }
 

@@ -23,10 +23,8 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -36,33 +34,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kubernetes-dra/hack/pkg/cluster"
-	"kubernetes-dra/hack/pkg/tools"
 )
-
-const (
-	networkDriver    = "network.dra.example.com"
-	networkNamespace = "dra-network"
-	networkUser      = "dra-network-driver"
-	networkImage     = "registry.example.com/dra-network-driver:v0.1.0"
-	// networkConfigs is where the driver looks for configurations on its node.
-	networkConfigs = "/etc/cni/dra-network.d"
-	// networkBridge is what the test's networks are made of, on this machine.
-	networkBridge = "dranet0"
-)
-
-// networkProgram is what the image of the driver has.
-func networkProgram() string { return filepath.Join(repo, "_output", "bin", "dra-network-driver") }
-
-// buildNetworkDriver builds the driver as its manifest says.
-func buildNetworkDriver(ctx context.Context) error {
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", networkProgram(), "./cmd/dra-network-driver")
-	cmd.Dir = repo
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("build the network driver: %w: %s", err, out)
-	}
-	return nil
-}
 
 // TestNetworkDriver follows pods with a second interface, from the manifests that
 // users find. The driver, the kubelet and containerd are killed on the way.
@@ -71,7 +43,10 @@ func TestNetworkDriver(t *testing.T) {
 	e := newEnv(t)
 	e.deployNetworkDriver()
 
-	manifest := e.networkExample()
+	manifest, err := shared.NetworkExample(e.Version)
+	if err != nil {
+		t.Fatal(err)
+	}
 	e.kubectlApply(manifest, "--namespace="+e.namespace)
 	t.Cleanup(func() { e.kubectlDelete(manifest, "--namespace="+e.namespace) })
 	pods := e.networkPods(2)
@@ -155,7 +130,7 @@ func TestNetworkDriver(t *testing.T) {
 	t.Cleanup(func() { e.kubectlDeleteNames("deviceclass/broken-network") })
 	e.standaloneNetworkPod("broken", "broken-network")
 	message := e.event("Pod", "broken", func(event *corev1.Event) bool {
-		return event.Type == corev1.EventTypeWarning && event.Source.Component == networkDriver
+		return event.Type == corev1.EventTypeWarning && event.Source.Component == cluster.NetworkDriverName
 	})
 	t.Logf("the driver says: %s", message)
 	for _, want := range []string{"claim " + e.namespace + "/broken", "network broken", "macvlan", "Link not found"} {
@@ -183,21 +158,11 @@ func TestNetworkDriver(t *testing.T) {
 // deployNetworkDriver runs the driver as a DaemonSet, until the end of the test.
 func (e *env) deployNetworkDriver() {
 	e.Helper()
-	data, err := os.ReadFile(filepath.Join(repo, "cmd", "dra-network-driver", "deploy", "driver.yaml"))
+	manifest, err := shared.NetworkDriver()
 	if err != nil {
 		e.Fatal(err)
 	}
-	// The real node has its own places for what is the machine's otherwise.
-	manifest := e.replace(string(data),
-		"hostPath: {path: /opt/cni/bin}", "hostPath: {path: "+tools.Dir(repo)+"}",
-		"hostPath: {path: /var/run/nri}", "hostPath: {path: "+filepath.Dir(cluster.NRISocket)+"}",
-		"mountPath: /var/run/netns", "mountPath: "+cluster.NetNSDir,
-		"hostPath: {path: /var/run/netns,", "hostPath: {path: "+cluster.NetNSDir+",",
-		"      serviceAccountName:", "      nodeSelector: {"+cluster.TypeLabel+": real}\n      serviceAccountName:",
-		"- --v=2", "- --v=4",
-		// There is no kube-proxy.
-		"        env:\n", fmt.Sprintf("        env:\n        - {name: KUBERNETES_SERVICE_HOST, value: 127.0.0.1}\n        - {name: KUBERNETES_SERVICE_PORT, value: %q}\n", strconv.Itoa(shared.Ports[cluster.APIServer])),
-	)
+	manifest = e.replace(manifest, "- --v=2", "- --v=4")
 	e.kubectlApply(manifest)
 	e.Cleanup(func() {
 		if e.Failed() {
@@ -206,22 +171,14 @@ func (e *env) deployNetworkDriver() {
 		// Without the driver, pods with its devices never end.
 		e.kubectlDeleteNames("deployments,pods", "--all", "--namespace="+e.namespace)
 		e.kubectlDelete(manifest)
-		e.removeBridge()
 	})
 	e.networkDriverIsReady()
 }
 
 func (e *env) explainNetworkDriver() {
-	for _, args := range [][]string{{"get", "pods", "-o", "wide"}, {"get", "events"}, {"logs", "daemonset/" + networkUser, "--tail=100"}} {
-		out, _ := exec.Command(shared.Kubectl(), append([]string{"--kubeconfig=" + shared.Kubeconfig(), "--namespace=" + networkNamespace}, args...)...).CombinedOutput()
+	for _, args := range [][]string{{"get", "pods", "-o", "wide"}, {"get", "events"}, {"logs", "daemonset/" + cluster.NetworkDaemonSet, "--tail=100"}} {
+		out, _ := exec.Command(shared.Kubectl(), append([]string{"--kubeconfig=" + shared.Kubeconfig(), "--namespace=" + cluster.NetworkNamespace}, args...)...).CombinedOutput()
 		e.Logf("kubectl %s:\n%s", strings.Join(args, " "), out)
-	}
-}
-
-// removeBridge removes what the bridge plugin leaves on purpose.
-func (e *env) removeBridge() {
-	if out, err := exec.Command("ip", "link", "delete", networkBridge).CombinedOutput(); err != nil && !strings.Contains(string(out), "Cannot find device") {
-		e.Errorf("ip link delete %s: %v: %s", networkBridge, err, out)
 	}
 }
 
@@ -233,7 +190,7 @@ func (e *env) networkDriverIsReady() {
 		if _, err := shared.RunInNode(e.ctx, "busybox", "wget", "-q", "-O", "-", "http://127.0.0.1:9177/readyz"); err != nil {
 			return err
 		}
-		set, err := e.AppsV1().DaemonSets(networkNamespace).Get(e.ctx, networkUser, metav1.GetOptions{})
+		set, err := e.AppsV1().DaemonSets(cluster.NetworkNamespace).Get(e.ctx, cluster.NetworkDaemonSet, metav1.GetOptions{})
 		if err == nil && (set.Status.DesiredNumberScheduled != 1 || set.Status.NumberReady != 1) {
 			err = fmt.Errorf("%+v", set.Status)
 		}
@@ -245,7 +202,7 @@ func (e *env) networkDriverIsReady() {
 func (e *env) killNetworkDriver() {
 	e.Helper()
 	restarts := func() (int32, error) {
-		pods, err := e.CoreV1().Pods(networkNamespace).List(e.ctx, metav1.ListOptions{})
+		pods, err := e.CoreV1().Pods(cluster.NetworkNamespace).List(e.ctx, metav1.ListOptions{})
 		if err != nil {
 			return 0, err
 		}
@@ -258,7 +215,7 @@ func (e *env) killNetworkDriver() {
 	if err != nil {
 		e.Fatal(err)
 	}
-	if _, err := shared.RunInNode(e.ctx, "busybox", "killall", "-KILL", networkUser); err != nil {
+	if _, err := shared.RunInNode(e.ctx, "busybox", "killall", "-KILL", cluster.NetworkDaemonSet); err != nil {
 		e.Fatal(err)
 	}
 	e.eventually("network driver is started again", func() error {
@@ -277,7 +234,7 @@ func (e *env) withoutStatusPermission() (restore func()) {
 	e.Helper()
 	set := func(allowed bool, change func(rules []string) []string) {
 		e.Helper()
-		role, err := e.RbacV1().ClusterRoles().Get(e.ctx, networkUser, metav1.GetOptions{})
+		role, err := e.RbacV1().ClusterRoles().Get(e.ctx, cluster.NetworkDaemonSet, metav1.GetOptions{})
 		if err != nil {
 			e.Fatal(err)
 		}
@@ -295,7 +252,7 @@ func (e *env) withoutStatusPermission() (restore func()) {
 		}
 		e.eventually(fmt.Sprintf("driver may write the status: %t", allowed), func() error {
 			review, err := e.AuthorizationV1().SubjectAccessReviews().Create(e.ctx, &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-				User:               "system:serviceaccount:" + networkNamespace + ":" + networkUser,
+				User:               "system:serviceaccount:" + cluster.NetworkNamespace + ":" + cluster.NetworkDaemonSet,
 				ResourceAttributes: &authorizationv1.ResourceAttributes{Group: "resource.k8s.io", Resource: "resourceclaims", Subresource: "status", Verb: "patch", Namespace: e.namespace, Name: "any"},
 			}}, metav1.CreateOptions{})
 			if err == nil && review.Status.Allowed != allowed {
@@ -315,23 +272,6 @@ func (e *env) withoutStatusPermission() (restore func()) {
 	}
 	set(false, swap(status, nothing))
 	return func() { e.Helper(); set(true, swap(nothing, status)) }
-}
-
-// networkExample is what the README shows, with a bridge of the test.
-func (e *env) networkExample() string {
-	e.Helper()
-	name := "pods"
-	if e.Version == "v1beta1" {
-		name += "-v1beta1"
-	}
-	data, err := os.ReadFile(filepath.Join(repo, "examples", "network", name+".yaml"))
-	if err != nil {
-		e.Fatal(err)
-	}
-	return e.replace(string(data),
-		"bridge: storage0", "bridge: "+networkBridge,
-		"    spec:\n      resourceClaims:", "    spec:\n      terminationGracePeriodSeconds: 1\n      resourceClaims:",
-	)
 }
 
 func (e *env) scaleNetworkPods(replicas int32) {
@@ -461,7 +401,7 @@ func (e *env) statusIsTrue(pod *corev1.Pod) {
 	want := e.interfaceOf(pod)
 	e.eventually("status of claim "+claim+" is true", func() error {
 		devices := e.deviceStatus(claim)
-		if len(devices) != 1 || devices[0].Driver != networkDriver || devices[0].Pool != cluster.RealNode || devices[0].NetworkData == nil {
+		if len(devices) != 1 || devices[0].Driver != cluster.NetworkDriverName || devices[0].Pool != cluster.RealNode || devices[0].NetworkData == nil {
 			return fmt.Errorf("%+v", devices)
 		}
 		data := devices[0].NetworkData
@@ -519,7 +459,7 @@ func (e *env) nothingIsLeft(network string) {
 		if leases := e.leases(network); len(leases) > 0 {
 			return fmt.Errorf("addresses %q", leases)
 		}
-		out, err := exec.CommandContext(e.ctx, "ip", "-o", "link", "show", "master", networkBridge).CombinedOutput()
+		out, err := exec.CommandContext(e.ctx, "ip", "-o", "link", "show", "master", shared.NetworkBridge()).CombinedOutput()
 		if err == nil && len(out) > 0 {
 			err = fmt.Errorf("interfaces: %s", out)
 		}

@@ -162,15 +162,18 @@ func cgroupProcesses(dir string) []int {
 // bridge is the interface to which pods are connected.
 func (c *Cluster) bridge() string { return "dra" + strconv.Itoa(c.Ports[APIServer]) }
 
-// removeNetwork removes the bridge and what is still connected to it.
+// removeNetwork removes the bridges and what is still connected to them.
 func (c *Cluster) removeNetwork(ctx context.Context) error {
 	var errs []error
-	names := []string{}
-	ports, _ := filepath.Glob(filepath.Join("/sys/class/net", c.bridge(), "brif", "*"))
-	for _, port := range ports {
-		names = append(names, filepath.Base(port))
+	var names []string
+	for _, bridge := range []string{c.bridge(), c.NetworkBridge()} {
+		ports, _ := filepath.Glob(filepath.Join("/sys/class/net", bridge, "brif", "*"))
+		for _, port := range ports {
+			names = append(names, filepath.Base(port))
+		}
+		names = append(names, bridge)
 	}
-	for _, name := range append(names, c.bridge()) {
+	for _, name := range names {
 		if _, err := net.InterfaceByName(name); err != nil {
 			continue
 		}

@@ -121,6 +121,7 @@ func (c *Cluster) images() []Image {
 	return append([]Image{
 		{Names: []string{pauseImage}, Programs: map[string]string{"/pause": c.own("pause")}, Command: []string{"/pause"}},
 		{Names: []string{ShellImage}, Shell: true, Command: []string{"sh"}},
+		{Names: []string{networkImage}, Programs: map[string]string{"/" + NetworkDaemonSet: c.own(NetworkDaemonSet)}},
 	}, c.Options.Images...)
 }
 

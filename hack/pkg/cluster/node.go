@@ -51,6 +51,7 @@ var private = []string{
 	"/var/lib/kubelet",
 	"/var/log/containers",
 	"/var/log/pods",
+	networkConfigs,
 }
 
 func (c *Cluster) private() []string { return append(slices.Clone(private), c.Options.Private...) }
@@ -67,11 +68,8 @@ var sysctls = []string{
 }
 
 const (
-	// NRISocket is where containerd offers NRI on the real node.
-	NRISocket = "/run/containerd/nri/nri.sock"
-	// NetNSDir has the network namespaces of pods on the real node.
-	NetNSDir = "/run/containerd/io.containerd.grpc.v1.cri/netns"
-
+	nriSocket        = "/run/containerd/nri/nri.sock"
+	netNSDir         = "/run/containerd/io.containerd.grpc.v1.cri/netns" // of pods
 	containerdSocket = "/run/containerd/containerd.sock"
 	driverReady      = "/var/lib/kubelet/plugins/" + DriverName + "/ready"
 )
@@ -130,10 +128,12 @@ func (c *Cluster) buildPrograms(ctx context.Context) error {
 	for _, p := range []struct{ program, pkg string }{
 		{"pause", "./test/cluster/pause"},
 		{"dra-driver", "./test/cluster/driver"},
+		{NetworkDaemonSet, "./cmd/dra-network-driver"},
 	} {
 		cmd := exec.CommandContext(ctx, "go", "build", "-o", c.own(p.program), p.pkg)
 		cmd.Dir = c.Options.Repo
-		cmd.Env = append(os.Environ(), "GOWORK=off")
+		// Images have no C library.
+		cmd.Env = append(os.Environ(), "GOWORK=off", "CGO_ENABLED=0")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
@@ -282,7 +282,7 @@ disabled_plugins = [
   [plugins.'io.containerd.cri.v1.runtime'.cni]
     bin_dirs = [%q]
     conf_dir = %q
-`, c.path("node", "containerd"), containerdSocket, c.path("node", "opt"), NRISocket, c.path("node", "nri"), c.path("node", "nri"), snapshotter, pauseImage,
+`, c.path("node", "containerd"), containerdSocket, c.path("node", "opt"), nriSocket, c.path("node", "nri"), c.path("node", "nri"), snapshotter, pauseImage,
 		c.tool("runc"), tools.Dir(c.Options.Repo), c.path("node", "cni"))
 }
 

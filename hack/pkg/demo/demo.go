@@ -14,7 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package demo tells on a running cluster what a shared claim is good for.
+// Package demo tells on a running cluster what a shared claim is good for, and what
+// the status of devices is.
 package demo
 
 import (
@@ -38,6 +39,8 @@ import (
 
 // Options are those of the command line.
 type Options struct {
+	// Network tells the story of the network driver instead of that of the Job.
+	Network bool
 	// Pods of the Job.
 	Pods int
 	// Timeout is for the whole story.
@@ -70,7 +73,7 @@ func Run(ctx context.Context, c *cluster.Cluster, opts Options) error {
 	if opts.Out == nil {
 		opts.Out = os.Stdout
 	}
-	if opts.Pods < 1 {
+	if !opts.Network && opts.Pods < 1 {
 		return fmt.Errorf("%d pods are too few", opts.Pods)
 	}
 	s := &story{Options: opts, cluster: c, start: time.Now()}
@@ -84,7 +87,11 @@ func Run(ctx context.Context, c *cluster.Cluster, opts Options) error {
 	if s.Client, err = c.NewClient(ctx); err != nil {
 		return err
 	}
-	if err := s.tell(ctx); err != nil {
+	tell := s.tell
+	if opts.Network {
+		tell = s.tellNetwork
+	}
+	if err := tell(ctx); err != nil {
 		return fmt.Errorf("the demo did not come true: %w", err)
 	}
 	return nil

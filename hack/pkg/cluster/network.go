@@ -1,0 +1,92 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package cluster
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"kubernetes-dra/hack/pkg/tools"
+)
+
+// Names in the manifest of cmd/dra-network-driver, which the real node has the image of.
+const (
+	NetworkDriverName = "network.dra.example.com"
+	NetworkNamespace  = "dra-network"
+	// NetworkDaemonSet is also the name of the program, the service account and the roles.
+	NetworkDaemonSet = "dra-network-driver"
+
+	networkImage = "registry.example.com/dra-network-driver:v0.1.0"
+	// networkConfigs is where the driver looks for configurations on its node.
+	networkConfigs = "/etc/cni/dra-network.d"
+)
+
+// NetworkBridge is the bridge of [Cluster.NetworkExample] on this machine.
+// Its plugin leaves it behind on purpose; [Cluster.Down] removes it.
+func (c *Cluster) NetworkBridge() string { return "dranet" + strconv.Itoa(c.Ports[APIServer]) }
+
+// NetworkDriver is the manifest of the driver for the real node, which has its own
+// places for what is the machine's otherwise.
+func (c *Cluster) NetworkDriver() (string, error) {
+	text, err := c.readReplaced("cmd/dra-network-driver/deploy/driver.yaml",
+		"hostPath: {path: /opt/cni/bin}", "hostPath: {path: "+tools.Dir(c.Options.Repo)+"}",
+		"hostPath: {path: /var/run/nri}", "hostPath: {path: "+filepath.Dir(nriSocket)+"}",
+		"mountPath: /var/run/netns", "mountPath: "+netNSDir,
+		"hostPath: {path: /var/run/netns,", "hostPath: {path: "+netNSDir+",",
+		"      serviceAccountName:", "      nodeSelector: {"+TypeLabel+": real}\n      serviceAccountName:",
+		// There is no kube-proxy.
+		"        env:\n", fmt.Sprintf("        env:\n        - {name: KUBERNETES_SERVICE_HOST, value: 127.0.0.1}\n        - {name: KUBERNETES_SERVICE_PORT, value: %q}\n", strconv.Itoa(c.Ports[APIServer])),
+	)
+	if err == nil && !strings.Contains(text, "image: "+networkImage+"\n") {
+		err = fmt.Errorf("the manifest of the network driver does not have the image %s of the real node", networkImage)
+	}
+	return text, err
+}
+
+// NetworkExample is the manifest of two pods with a second interface, in a version of the
+// API that the cluster serves.
+func (c *Cluster) NetworkExample(version string) (string, error) {
+	name := "pods"
+	if version == "v1beta1" {
+		name += "-v1beta1"
+	}
+	return c.readReplaced("examples/network/"+name+".yaml",
+		"bridge: storage0", "bridge: "+c.NetworkBridge(),
+		"    spec:\n      resourceClaims:", "    spec:\n      terminationGracePeriodSeconds: 1\n      resourceClaims:",
+	)
+}
+
+// readReplaced reads a file of the repository, and replaces pairs of strings in it. All
+// of them must be there.
+func (c *Cluster) readReplaced(name string, oldNew ...string) (string, error) {
+	data, err := os.ReadFile(filepath.Join(c.Options.Repo, filepath.FromSlash(name)))
+	if err != nil {
+		return "", err
+	}
+	text := string(data)
+	for pair := range slices.Chunk(oldNew, 2) {
+		if !strings.Contains(text, pair[0]) {
+			return "", fmt.Errorf("%s has no %q", name, pair[0])
+		}
+		text = strings.ReplaceAll(text, pair[0], pair[1])
+	}
+	return text, nil
+}
