@@ -17,6 +17,7 @@ limitations under the License.
 package describe
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -548,12 +549,16 @@ func (p *claimPrinter) config(level int, configs []describedConfig) {
 			text += " " + c.Source
 		}
 		text += ", for " + requestNames(c.Requests)
+		parameters := ""
 		if c.Opaque != nil {
-			if parameters := shortData(c.Opaque.Parameters); parameters != "" {
-				text += ": " + parameters
-			}
+			parameters = shortData(c.Opaque.Parameters)
 		}
-		p.text(level, text)
+		if parameters == "" {
+			p.text(level, text)
+			continue
+		}
+		p.text(level, text+":")
+		p.text(level+1, parameters)
 	}
 }
 
@@ -762,7 +767,12 @@ func shortData(data json.RawMessage) string {
 	case len(data) > claimDataMax:
 		return fmt.Sprintf("%d bytes, which -o yaml shows", len(data))
 	}
-	return string(data)
+	// With spaces, at which lines can be broken.
+	var spaced bytes.Buffer
+	if err := json.Indent(&spaced, data, "", ""); err != nil {
+		return string(data)
+	}
+	return strings.ReplaceAll(spaced.String(), "\n", " ")
 }
 
 // limitText cuts a text that is too long.
