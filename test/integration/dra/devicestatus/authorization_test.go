@@ -307,6 +307,8 @@ func TestAuthorization(t *testing.T) {
 	t.Run("impersonation", func(t *testing.T) { testImpersonation(t, s) })
 	t.Run("format", func(t *testing.T) { testFormat(t, s) })
 	t.Run("roles", func(t *testing.T) { testRoles(t, s) })
+	t.Run("limits", func(t *testing.T) { testLimits(t, s) })
+	t.Run("parameters", func(t *testing.T) { testParameters(t, s) })
 }
 
 // testAttempts goes through the table in each version of the API, with update, server-side

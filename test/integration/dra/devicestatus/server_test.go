@@ -235,11 +235,17 @@ func (a serviceAccount) withToken(t testing.TB, ref *authenticationv1.BoundObjec
 // onNode returns a client with a token which is bound to a node.
 func (a serviceAccount) onNode(t testing.TB, name string) dynamic.Interface {
 	t.Helper()
+	return dynamic.NewForConfigOrDie(a.nodeConfig(t, name))
+}
+
+// nodeConfig has such a token.
+func (a serviceAccount) nodeConfig(t testing.TB, name string) *rest.Config {
+	t.Helper()
 	node, err := a.s.client.CoreV1().Nodes().Get(context.Background(), name, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return a.withToken(t, &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID})
+	return a.config(t, &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID})
 }
 
 // inPod returns a client with a token which is bound to a pod on a node, as the
@@ -381,11 +387,18 @@ func (m method) verb() string {
 }
 
 func apply(client dynamic.ResourceInterface, claim *unstructured.Unstructured, status object) error {
-	_, err := client.ApplyStatus(context.Background(), claim.GetName(), &unstructured.Unstructured{Object: object{
-		"apiVersion": claim.GetAPIVersion(), "kind": claim.GetKind(),
-		"metadata": object{"name": claim.GetName()}, "status": status,
-	}}, metav1.ApplyOptions{FieldManager: manager, Force: true})
-	return err
+	return applyAs(manager)(client, claim, status)
+}
+
+// applyAs is server-side apply by another manager of the fields.
+func applyAs(manager string) func(dynamic.ResourceInterface, *unstructured.Unstructured, object) error {
+	return func(client dynamic.ResourceInterface, claim *unstructured.Unstructured, status object) error {
+		_, err := client.ApplyStatus(context.Background(), claim.GetName(), &unstructured.Unstructured{Object: object{
+			"apiVersion": claim.GetAPIVersion(), "kind": claim.GetKind(),
+			"metadata": object{"name": claim.GetName()}, "status": status,
+		}}, metav1.ApplyOptions{FieldManager: manager, Force: true})
+		return err
+	}
 }
 
 // eventually polls until there is no error.
