@@ -100,9 +100,14 @@ func runBench(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	var claims []bench.Claims
+	var claims, writes []bench.Comparison
 	if strings.Contains("AdminAccess claims", *only) {
 		if claims, err = benchClaims(ctx, b, output); err != nil {
+			return err
+		}
+	}
+	if !*quick && strings.Contains("status writes", *only) {
+		if writes, err = benchStatusWrites(ctx, b, output); err != nil {
 			return err
 		}
 	}
@@ -114,7 +119,10 @@ func runBench(ctx context.Context, args []string) error {
 	if len(claims) > 0 {
 		summary += "\n" + bench.ClaimsTable(claims)
 	}
-	data, err := json.MarshalIndent(map[string]any{"machine": bench.Machine(), "version": t.Ledger.Stamp(t.Release), "results": results, "claims": claims}, "", "  ")
+	if len(writes) > 0 {
+		summary += "\n" + bench.StatusTable(writes)
+	}
+	data, err := json.MarshalIndent(map[string]any{"machine": bench.Machine(), "version": t.Ledger.Stamp(t.Release), "results": results, "claims": claims, "statusWrites": writes}, "", "  ")
 	if err != nil {
 		return err
 	}
@@ -138,7 +146,7 @@ func runBench(ctx context.Context, args []string) error {
 }
 
 // benchClaims compares how fast claims get created, with admin access and without.
-func benchClaims(ctx context.Context, b *bench.Bench, output string) ([]bench.Claims, error) {
+func benchClaims(ctx context.Context, b *bench.Bench, output string) ([]bench.Comparison, error) {
 	trees := map[string]bench.Tree{
 		"patched":   {Dir: b.Patched.Dir, Binary: filepath.Join(output, "patched-claims.test")},
 		"unpatched": {Dir: b.Unpatched.Dir, Binary: filepath.Join(output, "unpatched-claims.test")},
@@ -151,6 +159,19 @@ func benchClaims(ctx context.Context, b *bench.Bench, output string) ([]bench.Cl
 	}
 	b.Log("create claims")
 	return b.Claims(ctx, trees["patched"], trees["unpatched"])
+}
+
+// benchStatusWrites compares how fast drivers write the status of their devices, with and without
+// the check whether they may.
+func benchStatusWrites(ctx context.Context, b *bench.Bench, output string) ([]bench.Comparison, error) {
+	tree := bench.Tree{Dir: b.Patched.Dir, Binary: filepath.Join(output, "patched-status.test")}
+	b.Log("compile the API server with drivers")
+	if err := tree.Compile(ctx, bench.StatusPackage); err != nil {
+		return nil, err
+	}
+	b.Log("write the status of devices")
+	result, err := b.StatusWrites(ctx, tree)
+	return []bench.Comparison{result}, err
 }
 
 // unpatchedTree checks out the base of a tree, with nothing of ours in it but the

@@ -37,8 +37,10 @@ import (
 func fakeBinary(t *testing.T, script string) Tree {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.MkdirAll(filepath.Join(dir, Package), 0o755); err != nil {
-		t.Fatal(err)
+	for _, pkg := range []string{Package, ClaimsPackage, StatusPackage} {
+		if err := os.MkdirAll(filepath.Join(dir, pkg), 0o755); err != nil {
+			t.Fatal(err)
+		}
 	}
 	binary := filepath.Join(dir, "bench.test")
 	if err := os.WriteFile(binary, []byte("#!/bin/sh\nset -e\n"+script), 0o755); err != nil {
