@@ -296,8 +296,8 @@ func expectRefused(t *testing.T, err error, outcome string) {
 	}
 }
 
-// TestAuthorization checks who may write what. Starting an API server takes longer than most
-// tests, so they share one.
+// TestAuthorization checks who may write what, and how much, with the checks on. Starting an API
+// server takes longer than most tests, so they share one.
 func TestAuthorization(t *testing.T) {
 	s := startServer(t, true)
 	for _, user := range []string{"system:kube-scheduler", "system:serviceaccount:kube-system:resource-claim-controller"} {

@@ -15,8 +15,8 @@ limitations under the License.
 */
 
 // Package devicestatus has tests of who may write which part of the status of a
-// ResourceClaim (KEP-4817) against a real API server with etcd, RBAC, and tokens of
-// service accounts which are bound to nodes and pods. It speaks to the server like any
+// ResourceClaim (KEP-4817), and how much, against a real API server with etcd, RBAC, and
+// tokens of service accounts which are bound to nodes and pods. It speaks to the server like any
 // client, in each version of the API that it serves. The same tests hold for all
 // releases: from 1.36 on for upstream's own checks.
 package devicestatus
