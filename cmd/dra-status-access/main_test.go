@@ -38,7 +38,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// apiServer answers reviews, and knows one ServiceAccount. It returns a kubeconfig.
+// apiServer answers reviews, and knows a few ServiceAccounts. It returns a kubeconfig.
 func apiServer(t *testing.T, allowed ...string) string {
 	t.Helper()
 	respond := func(w http.ResponseWriter, code int, o any) {
@@ -52,11 +52,14 @@ func apiServer(t *testing.T, allowed ...string) string {
 	mux.HandleFunc("GET /api/v1/namespaces/{namespace}/serviceaccounts/{name}", func(w http.ResponseWriter, r *http.Request) {
 		status := metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure}
 		switch r.PathValue("name") {
-		case "plugin":
+		case "plugin", "silent", "misconfigured", "unasked":
 			respond(w, http.StatusOK, corev1.ServiceAccount{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ServiceAccount"}})
 		case "secret":
 			status.Code, status.Reason = http.StatusForbidden, metav1.StatusReasonForbidden
 			respond(w, http.StatusForbidden, status)
+		case "broken":
+			status.Code, status.Reason = http.StatusInternalServerError, metav1.StatusReasonInternalError
+			respond(w, http.StatusInternalServerError, status)
 		default:
 			status.Code, status.Reason = http.StatusNotFound, metav1.StatusReasonNotFound
 			respond(w, http.StatusNotFound, status)
@@ -82,10 +85,21 @@ func apiServer(t *testing.T, allowed ...string) string {
 			!slices.Equal(review.Spec.Groups, []string{"system:serviceaccounts", "system:serviceaccounts:example-driver", "system:authenticated"}) {
 			t.Errorf("unexpected user: %+v", review.Spec)
 		}
-		if slices.Contains(allowed, fmt.Sprintf("%s %s %s %s", a.Verb, a.Subresource, a.Name, a.Namespace)) {
+		account := strings.TrimPrefix(review.Spec.User, "system:serviceaccount:example-driver:")
+		switch {
+		case account == "unasked":
+			respond(w, http.StatusForbidden, metav1.Status{
+				TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden,
+			})
+			return
+		case slices.Contains(allowed, fmt.Sprintf("%s %s %s %s", a.Verb, a.Subresource, a.Name, a.Namespace)):
 			review.Status.Allowed = true
-		} else {
+			review.Status.Reason = "some role"
+		case account != "silent":
 			review.Status.Reason = "no role"
+		}
+		if account == "misconfigured" {
+			review.Status.EvaluationError = "missing role"
 		}
 		review.APIVersion, review.Kind = "authorization.k8s.io/v1", "SubjectAccessReview"
 		respond(w, http.StatusCreated, review)
@@ -109,6 +123,7 @@ func TestRun(t *testing.T) {
 	status := []string{"get   ", "update status  ", "patch status  "}
 	const driver = "driver.example.com"
 	for name, tc := range map[string]struct {
+		account string // plugin if empty
 		args    []string
 		allowed []string
 		want    string
@@ -157,6 +172,64 @@ rules:
   yes  patch                 resourceclaims/status
   yes  arbitrary-node:patch  resourceclaims/driver driver.example.com
 It lacks nothing.
+`,
+		},
+		"its own comes first": {
+			args:    []string{"--driver", driver, "--verbs", "patch"},
+			allowed: append(status, "associated-node:patch driver driver.example.com ", "arbitrary-node:patch driver driver.example.com "),
+			want: `system:serviceaccount:example-driver:plugin, for claims in all namespaces:
+  yes  get                    resourceclaims
+  yes  patch                  resourceclaims/status
+  yes  associated-node:patch  resourceclaims/driver driver.example.com
+It lacks nothing.
+`,
+		},
+		"one namespace": {
+			args:    []string{"--driver", driver, "--verbs", "patch", "--namespace", "ns"},
+			allowed: []string{"get   ns", "patch status  ns", "associated-node:patch driver driver.example.com ns"},
+			want: `system:serviceaccount:example-driver:plugin, for claims in the namespace ns:
+  yes  get                    resourceclaims
+  yes  patch                  resourceclaims/status
+  yes  associated-node:patch  resourceclaims/driver driver.example.com
+It lacks nothing.
+`,
+		},
+		"no reason": {
+			account: "silent",
+			args:    []string{"--binding", "--verbs", "patch"},
+			allowed: []string{"get   ", "patch binding  "},
+			lacks:   true,
+			want: `system:serviceaccount:example-driver:silent, for claims in all namespaces:
+  yes  get    resourceclaims
+  NO   patch  resourceclaims/status
+  yes  patch  resourceclaims/binding
+It lacks these rules in a ClusterRole, bound by a ClusterRoleBinding:
+rules:
+- apiGroups:
+  - resource.k8s.io
+  resources:
+  - resourceclaims/status
+  verbs:
+  - patch
+`,
+		},
+		"rules which cannot be evaluated": {
+			account: "misconfigured",
+			args:    []string{"--binding", "--verbs", "patch"},
+			allowed: []string{"get   ", "patch status  "},
+			lacks:   true,
+			want: `system:serviceaccount:example-driver:misconfigured, for claims in all namespaces:
+  yes  get    resourceclaims
+  yes  patch  resourceclaims/status
+  NO   patch  resourceclaims/binding  no role missing role
+It lacks these rules in a ClusterRole, bound by a ClusterRoleBinding:
+rules:
+- apiGroups:
+  - resource.k8s.io
+  resources:
+  - resourceclaims/binding
+  verbs:
+  - patch
 `,
 		},
 		"its own is not any node": {
@@ -212,7 +285,10 @@ It lacks nothing.
 	} {
 		t.Run(name, func(t *testing.T) {
 			var stdout, stderr bytes.Buffer
-			args := append([]string{"--kubeconfig", apiServer(t, tc.allowed...), "--service-account", "example-driver/plugin"}, tc.args...)
+			if tc.account == "" {
+				tc.account = "plugin"
+			}
+			args := append([]string{"--kubeconfig", apiServer(t, tc.allowed...), "--service-account", "example-driver/" + tc.account}, tc.args...)
 			lacks, err := run(context.Background(), args, &stdout, &stderr)
 			if err != nil || stderr.Len() > 0 {
 				t.Fatalf("%v, %s", err, stderr.String())
@@ -236,6 +312,9 @@ func TestErrors(t *testing.T) {
 		"no account":      {[]string{"--driver=d"}, "--service-account must be like"},
 		"half an account": {[]string{"--driver=d", "--service-account=plugin"}, `not "plugin"`},
 		"no name":         {[]string{"--driver=d", "--service-account=example-driver/"}, "--service-account must be like"},
+		"no namespace":    {[]string{"--driver=d", "--service-account=/plugin"}, "--service-account must be like"},
+		"broken server":   {[]string{"--driver=d", "--service-account=example-driver/broken"}, "reading the ServiceAccount: "},
+		"must not ask":    {[]string{"--driver=d", "--service-account=example-driver/unasked"}, "asking the API server about get resourceclaims (this takes create for subjectaccessreviews"},
 		"nothing to ask":  {[]string{account}, "--driver or --binding"},
 		"any node":        {[]string{account, "--binding", "--any-node"}, "use it with --driver"},
 		"wrong verb":      {[]string{account, "--driver=d", "--verbs=update,delete"}, `"delete"`},

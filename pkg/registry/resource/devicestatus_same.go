@@ -41,9 +41,6 @@ func sameJSON(a, b runtime.RawExtension) bool {
 	if equality.Semantic.DeepEqual(a, b) {
 		return true
 	}
-	if a.Object != nil || b.Object != nil {
-		return false
-	}
 	formattedA, errA := formatJSON(a.Raw)
 	formattedB, errB := formatJSON(b.Raw)
 	return errA == nil && errB == nil && bytes.Equal(formattedA, formattedB)

@@ -44,6 +44,7 @@ func TestSameStatus(t *testing.T) {
 		"null and empty":         {`{"a":null}`, `{"a":[]}`, false},
 		"null and no key":        {`{"a":null}`, `{}`, false},
 		"invalid, other":         {`{"a":`, `{"a":1}`, false},
+		"both invalid":           {`{"a":`, `{"b":`, false},
 		"invalid, but unchanged": {`{"a":`, `{"a":`, true},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -138,8 +139,13 @@ func TestStatusChanges(t *testing.T) {
 		"same invalid parameters":              {withParameters(`{"a":`), withParameters(`{"a":`), nil},
 	} {
 		t.Run(name, func(t *testing.T) {
+			status, oldStatus := tc.new.DeepCopy(), tc.old.DeepCopy()
 			if got := statusChanges(&tc.new, &tc.old); !slices.Equal(got, tc.want) {
 				t.Errorf("want %v, got %v", tc.want, got)
+			}
+			// Validation comes next, and uses both.
+			if !reflect.DeepEqual(&tc.new, status) || !reflect.DeepEqual(&tc.old, oldStatus) {
+				t.Errorf("finding out what changed has changed something: %v, %v", tc.new, tc.old)
 			}
 		})
 	}
@@ -206,7 +212,9 @@ type asked struct {
 	t       *testing.T
 	allowed []string
 	err     error
-	got     []string
+	// silent leaves the reason out, as authorizers may.
+	silent bool
+	got    []string
 }
 
 func (a *asked) Authorize(_ context.Context, attributes authorizer.Attributes) (authorizer.Decision, string, error) {
@@ -218,6 +226,9 @@ func (a *asked) Authorize(_ context.Context, attributes authorizer.Attributes) (
 	a.got = append(a.got, question)
 	if slices.Contains(a.allowed, question) {
 		return authorizer.DecisionAllow, "", a.err
+	}
+	if a.silent {
+		return authorizer.DecisionDeny, "", a.err
 	}
 	return authorizer.DecisionNoOpinion, "no role", a.err
 }
@@ -248,6 +259,7 @@ func TestAuthorizeStatusUpdate(t *testing.T) {
 		old, new resource.ResourceClaimStatus
 		allowed  []string
 		err      error
+		silent   bool
 		// asks is what the authorizer has to be asked, in this order.
 		asks []string
 		// errors are parts of the errors.
@@ -283,12 +295,14 @@ func TestAuthorizeStatusUpdate(t *testing.T) {
 			asks: []string{"patch binding/ in "}, errors: [][]string{{"status.reservedFor", `"patch"`, "resourceclaims/binding"}}},
 		"allowed with error": {old: allocated(), new: allocated(own), allowed: []string{arbitrary}, err: errors.New("broken rule"), asks: []string{arbitrary}},
 		"denied with error":  {old: allocated(), new: allocated(own), err: errors.New("broken rule"), asks: []string{arbitrary}, errors: [][]string{{"broken rule; no role"}}},
+		"denied without reason": {nodes: []string{"node-a"}, old: allocated(), new: allocated(own), silent: true, asks: []string{associated, arbitrary},
+			errors: [][]string{{"to change the entries of that driver."}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if tc.verb == "" {
 				tc.verb = "update"
 			}
-			a := &asked{t: t, allowed: tc.allowed, err: tc.err}
+			a := &asked{t: t, allowed: tc.allowed, err: tc.err, silent: tc.silent}
 			errs := AuthorizeStatusUpdate(request(tc.verb, tc.nodes...), claimWith(tc.new), claimWith(tc.old), a)
 			if !slices.Equal(a.got, tc.asks) {
 				t.Errorf("want questions %q, got %q", tc.asks, a.got)
