@@ -18,12 +18,14 @@ package describe
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -41,13 +43,16 @@ import (
 // claimServer answers for the objects of one manifest, as an API server does.
 type claimServer struct {
 	t *testing.T
-	// version is that of the claim, the only one which is served.
+	// version is that of the claim, the only one in which it can be read.
 	version, name, namespace string
-	claim                    map[string]any
+	// versions of the API group which the server has, if it is not only that.
+	versions []string
+	claim    map[string]any
 	// lists are pods and events.
 	lists map[string][]map[string]any
-	// forbidden are the resources which may not be listed.
-	forbidden map[string]bool
+	// forbidden are the resources which may not be listed, broken those for which
+	// that fails.
+	forbidden, broken map[string]bool
 	// pages counts the requests for each list.
 	pages map[string]int
 }
@@ -63,7 +68,7 @@ func newClaimServer(t *testing.T, manifest string) *claimServer {
 		}
 		return time.Now().Add(-d).UTC().Format(time.RFC3339)
 	})
-	s := &claimServer{t: t, lists: map[string][]map[string]any{}, pages: map[string]int{}, forbidden: map[string]bool{}}
+	s := &claimServer{t: t, lists: map[string][]map[string]any{}, pages: map[string]int{}, forbidden: map[string]bool{}, broken: map[string]bool{}}
 	for _, document := range strings.Split(manifest, "\n---\n") {
 		var obj map[string]any
 		if err := yaml.Unmarshal([]byte(document), &obj); err != nil {
@@ -94,9 +99,17 @@ func (s *claimServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.URL.Path == "/api":
 		s.answer(w, http.StatusOK, metav1.APIVersions{TypeMeta: metav1.TypeMeta{Kind: "APIVersions"}, Versions: []string{"v1"}})
 	case r.URL.Path == "/apis":
+		if s.broken["groups"] {
+			s.fail(w, apierrors.NewInternalError(errors.New("no groups today")))
+			return
+		}
+		versions := []metav1.GroupVersionForDiscovery{{GroupVersion: "resource.k8s.io/v1alpha1", Version: "v1alpha1"}}
+		for _, version := range append(s.versions, s.version) {
+			versions = append(versions, metav1.GroupVersionForDiscovery{GroupVersion: "resource.k8s.io/" + version, Version: version})
+		}
 		s.answer(w, http.StatusOK, metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}, Groups: []metav1.APIGroup{
 			{Name: "batch", Versions: []metav1.GroupVersionForDiscovery{{GroupVersion: "batch/v1", Version: "v1"}}},
-			{Name: "resource.k8s.io", Versions: []metav1.GroupVersionForDiscovery{{GroupVersion: "resource.k8s.io/v1alpha1", Version: "v1alpha1"}, {GroupVersion: "resource.k8s.io/" + s.version, Version: s.version}}},
+			{Name: "resource.k8s.io", Versions: versions},
 		}})
 	case r.URL.Path == claims+s.name:
 		s.answer(w, http.StatusOK, s.claim)
@@ -114,6 +127,10 @@ func (s *claimServer) list(w http.ResponseWriter, r *http.Request, resource stri
 	s.pages[resource]++
 	if s.forbidden[resource] {
 		s.fail(w, apierrors.NewForbidden(schema.GroupResource{Resource: resource}, "", fmt.Errorf("user %q cannot list them", "alice")))
+		return
+	}
+	if s.broken[resource] {
+		s.fail(w, apierrors.NewInternalError(errors.New("broken\x1b[31m")))
 		return
 	}
 	if want, got := "involvedObject.uid="+string(s.uid()), r.URL.Query().Get("fieldSelector"); resource == "events" && !strings.Contains(got, want) {
@@ -155,13 +172,18 @@ func (s *claimServer) answer(w http.ResponseWriter, code int, obj any) {
 // describe asks the describer that kubectl has for the kind.
 func (s *claimServer) describe(name string) (string, error) {
 	s.t.Helper()
+	return s.describeWith(name, DescriberSettings{ShowEvents: true, ChunkSize: 500})
+}
+
+func (s *claimServer) describeWith(name string, settings DescriberSettings) (string, error) {
+	s.t.Helper()
 	server := httptest.NewServer(s)
 	defer server.Close()
 	describer, ok := DescriberFor(schema.GroupKind{Group: "resource.k8s.io", Kind: "ResourceClaim"}, &rest.Config{Host: server.URL})
 	if !ok {
 		s.t.Fatal("ResourceClaims have no describer")
 	}
-	return describer.Describe(s.namespace, name, DescriberSettings{ShowEvents: true, ChunkSize: 500})
+	return describer.Describe(s.namespace, name, settings)
 }
 
 // longLines returns the lines that do not fit into a terminal. Events come from
@@ -250,6 +272,94 @@ func TestDescribeResourceClaimPods(t *testing.T) {
 	}
 }
 
+// TestDescribeResourceClaimWorkloads checks for which claims pods are counted. Each of
+// the fields is enough: a client may not be allowed to set all of them, and they are
+// not set at the same time.
+func TestDescribeResourceClaimWorkloads(t *testing.T) {
+	for name, tc := range map[string]struct {
+		spec, status string
+		counted      bool
+	}{
+		"workload":     {`{"reservedFor": {"apiGroup": "batch", "resource": "jobs", "name": "a"}}`, `{}`, true},
+		"any pod":      {`{}`, `{"allocation": {"reservedForAnyPod": true}}`, true},
+		"reserved":     {`{}`, `{"allocation": {}, "reservedFor": [{"resource": "pods", "name": "a"}, {"apiGroup": "batch", "resource": "jobs", "name": "a"}]}`, true},
+		"for pods":     {`{}`, `{"allocation": {}, "reservedFor": [{"resource": "pods", "name": "a"}]}`, false},
+		"not reserved": {`{}`, `{"allocation": {}}`, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newClaimServer(t, `{"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "a", "namespace": "b", "uid": "c"}, "spec": `+tc.spec+`, "status": `+tc.status+`}`)
+			got, err := s.describe("a")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if counted := strings.Contains(got, "\nPods:  "); counted != tc.counted {
+				t.Errorf("pods are counted: %v, want %v\n%s", counted, tc.counted, got)
+			}
+		})
+	}
+}
+
+// TestDescribeResourceClaimPhases checks the line with the number of pods.
+func TestDescribeResourceClaimPhases(t *testing.T) {
+	for want, phases := range map[string][]string{
+		"1 refers to this claim: 1 Failed":                         {"Failed"},
+		"3 refer to this claim: 1 Pending, 1 Succeeded, 1 Unknown": {"Unknown", "Succeeded", "Pending"},
+		"1 refers to this claim":                                   {""},
+	} {
+		s := newClaimServer(t, `{"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "a", "namespace": "b", "uid": "c"}, "spec": {"reservedFor": {"resource": "x", "name": "y"}}}`)
+		claim := func(name string) []any { return []any{map[string]any{"name": "claim", "resourceClaimName": name}} }
+		for _, phase := range phases {
+			s.lists["pods"] = append(s.lists["pods"],
+				map[string]any{"spec": map[string]any{"resourceClaims": claim("a")}, "status": map[string]any{"phase": phase}},
+				map[string]any{"spec": map[string]any{"resourceClaims": claim("other")}, "status": map[string]any{"phase": phase, "resourceClaimStatuses": claim("another")}},
+			)
+		}
+		got, err := s.describe("a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(got, "\nPods:          "+want+"\n") {
+			t.Errorf("no %q in\n%s", want, got)
+		}
+	}
+	s := newClaimServer(t, `{"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "a", "namespace": "b", "uid": "c"}, "spec": {"reservedFor": {"resource": "x", "name": "y"}}}`)
+	s.broken["pods"], s.broken["events"] = true, true
+	got, err := s.describe("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"\nPods:          unknown: listing pods: Internal error occurred: broken\uFFFD[31m\n",
+		"\nEvents:  unknown: Internal error occurred: broken\uFFFD[31m\n",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %q in\n%s", want, got)
+		}
+	}
+}
+
+// TestDescribeResourceClaimEvents checks that they are listed in chunks, if at all.
+func TestDescribeResourceClaimEvents(t *testing.T) {
+	s := newClaimServer(t, `{"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "a", "namespace": "b", "uid": "c"}}`)
+	for _, reason := range []string{"First", "Second"} {
+		s.lists["events"] = append(s.lists["events"], map[string]any{"metadata": map[string]any{"name": reason, "namespace": "b"}, "reason": reason})
+	}
+	got, err := s.describe("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.pages["events"] != 2 || !strings.Contains(got, "First") || !strings.Contains(got, "Second") {
+		t.Errorf("%d requests for events:\n%s", s.pages["events"], got)
+	}
+	got, err = s.describeWith("a", DescriberSettings{ChunkSize: 500})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.pages["events"] != 2 || strings.Contains(got, "Events") {
+		t.Errorf("events are not wanted, but there were %d requests:\n%s", s.pages["events"], got)
+	}
+}
+
 // TestDescribeResourceClaimVersions checks that each version which a server
 // may have is found, and that errors are those of the version it has.
 func TestDescribeResourceClaimVersions(t *testing.T) {
@@ -263,6 +373,11 @@ func TestDescribeResourceClaimVersions(t *testing.T) {
 			if want := "State:         pending\n"; !strings.Contains(got, want) {
 				t.Errorf("no %q in\n%s", want, got)
 			}
+			// Older versions are of no use, a server may have them for other resources.
+			s.versions = claimVersions[slices.Index(claimVersions, version):]
+			if _, err := s.describe("a"); err != nil {
+				t.Errorf("with older versions: %v", err)
+			}
 			_, err = s.describe("missing")
 			if want := `resourceclaims.resource.k8s.io "missing" not found`; err == nil || err.Error() != want {
 				t.Errorf("error %v, want %s", err, want)
@@ -273,6 +388,10 @@ func TestDescribeResourceClaimVersions(t *testing.T) {
 	want := "the server has ResourceClaims in none of the versions v1, v1beta2, v1beta1, v1alpha3 of resource.k8s.io"
 	if got, err := s.describe("a"); err == nil || err.Error() != want {
 		t.Errorf("a version that kubectl does not know: error %v, want %s\n%s", err, want, got)
+	}
+	s.broken["groups"] = true
+	if got, err := s.describe("a"); err == nil || !apierrors.IsInternalError(err) {
+		t.Errorf("groups cannot be read: error %v\n%s", err, got)
 	}
 	s = newClaimServer(t, `{"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "a", "namespace": "b", "uid": "c"}, "spec": []}`)
 	want = "ResourceClaim b/a is not as its API version resource.k8s.io/v1 has it: "
@@ -360,7 +479,42 @@ func TestWrapText(t *testing.T) {
 	}
 }
 
+func TestShortData(t *testing.T) {
+	longest := `"` + strings.Repeat("x", claimDataMax-2) + `"`
+	for data, want := range map[string]string{
+		"":                       "",
+		"null":                   "",
+		"{}":                     "{}",
+		`{"a":[1,"b\u003c"]}`:    `{ "a": [ 1, "b\u003c" ] }`,
+		longest:                  longest,
+		" " + longest:            "161 bytes, which -o yaml shows",
+		`not JSON, as from etcd`: `not JSON, as from etcd`,
+	} {
+		if got := shortData(json.RawMessage(data)); got != want {
+			t.Errorf("%s: got %q, want %q", data, got, want)
+		}
+	}
+}
+
+func TestCleanText(t *testing.T) {
+	for text, want := range map[string]string{
+		"a\tb":              "a b",
+		"a\r\nb\x00\x1b[2J": "a\uFFFD\uFFFDb\uFFFD\uFFFD[2J",
+		"\u009b31m\x7f":     "\uFFFD31m\uFFFD",
+		// It would turn around the rest of the line.
+		"\u202etxt.exe": "\uFFFDtxt.exe",
+		"äöü 網絡 🙂":      "äöü 網絡 🙂",
+	} {
+		if got := cleanText(text); got != want {
+			t.Errorf("%q: got %q, want %q", text, got, want)
+		}
+	}
+}
+
 func TestLimitText(t *testing.T) {
+	if longest := strings.Repeat("x", claimTextMax); limitText(longest) != longest {
+		t.Error("the longest text is cut")
+	}
 	// The limit is in the middle of a character.
 	text := "x" + strings.Repeat("ä", claimTextMax)
 	got := limitText(text)
