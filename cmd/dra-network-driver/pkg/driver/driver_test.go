@@ -69,6 +69,13 @@ type node struct {
 	netns  map[string]bool
 	// crashOnSave crashes the driver after the first Save that it is true for.
 	crashOnSave func(*Claim) bool
+	// failOnSave makes each Save fail that it is true for.
+	failOnSave func(*Claim) bool
+	// podsErr is what asking for any pod returns.
+	podsErr error
+	// fatal is what ended the driver.
+	fatal    []error
+	registry *prometheus.Registry
 
 	*Driver
 }
@@ -94,6 +101,7 @@ func newNode(t *testing.T) *node {
 func (n *node) start() {
 	n.t.Helper()
 	var err error
+	n.registry = prometheus.NewRegistry()
 	n.Driver, err = New(Options{
 		Name:     driverName,
 		NodeName: nodeName,
@@ -102,6 +110,9 @@ func (n *node) start() {
 		Store:    crashingStore{Dir(n.dir), n},
 		Status:   n.status,
 		Pods: func(_ context.Context, namespace, name string) (*v1.Pod, error) {
+			if n.podsErr != nil {
+				return nil, n.podsErr
+			}
 			if pod := n.pods[namespace+"/"+name]; pod != nil {
 				return pod, nil
 			}
@@ -110,8 +121,8 @@ func (n *node) start() {
 		Events:      n.events,
 		NetNSExists: func(path string) bool { return n.netns[path] },
 		Clock:       n.clock,
-		Metrics:     NewMetrics(prometheus.NewRegistry()),
-		Fatal:       func(err error) { n.t.Errorf("fatal: %v", err) },
+		Metrics:     NewMetrics(n.registry),
+		Fatal:       func(err error) { n.fatal = append(n.fatal, err) },
 	})
 	if err != nil {
 		n.t.Fatal(err)
@@ -145,13 +156,45 @@ func (n *node) retry(uid types.UID) {
 	n.drain()
 }
 
-// crashingStore stores for real, and can crash after that.
+// expectRetry checks whether the claim waits for another attempt.
+func (n *node) expectRetry(claim *resourceapi.ResourceClaim, expected bool) {
+	n.t.Helper()
+	if retried := n.queue.NumRequeues(claim.UID) > 0; retried != expected {
+		n.t.Errorf("retried: %v, want %v", retried, expected)
+	}
+}
+
+// expectMetric checks the value of a counter or gauge; label is that of its only
+// label, if it has one.
+func (n *node) expectMetric(name, label string, expected float64) {
+	n.t.Helper()
+	families, err := n.registry.Gather()
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	for _, family := range families {
+		for _, metric := range family.GetMetric() {
+			if family.GetName() == name && (label == "" || metric.GetLabel()[0].GetValue() == label) {
+				if got := metric.GetGauge().GetValue() + metric.GetCounter().GetValue(); got != expected {
+					n.t.Errorf("%s %s: got %v, want %v", name, label, got, expected)
+				}
+				return
+			}
+		}
+	}
+	n.t.Errorf("no metric %s %s", name, label)
+}
+
+// crashingStore stores for real, and can crash after that, or fail.
 type crashingStore struct {
 	Dir
 	node *node
 }
 
 func (s crashingStore) Save(claim *Claim) error {
+	if s.node.failOnSave != nil && s.node.failOnSave(claim) {
+		return errors.New("no space left on device")
+	}
 	err := s.Dir.Save(claim)
 	if s.node.crashOnSave != nil && s.node.crashOnSave(claim) {
 		s.node.crashOnSave = nil
@@ -238,9 +281,15 @@ type fakeStatus struct {
 	claims map[types.UID][]resourceapi.AllocatedDeviceStatus
 	err    error
 	writes int
+	// during is called while the first write goes on.
+	during func()
 }
 
 func (f *fakeStatus) Apply(_ context.Context, _, _ string, uid types.UID, devices []resourceapi.AllocatedDeviceStatus) error {
+	if during := f.during; during != nil {
+		f.during = nil
+		during()
+	}
 	if f.err != nil {
 		return f.err
 	}
@@ -423,11 +472,14 @@ func TestLifecycle(t *testing.T) {
 	if n.status.writes != 1 {
 		t.Errorf("%d writes for two devices of one claim", n.status.writes)
 	}
+	n.expectMetric("dra_network_status_writes_total", "success", 1)
+	n.expectMetric("dra_network_attachments", "", 2)
 
 	// Everybody repeats everything.
 	n.mustPrepare(claim)
 	n.mustAttach(sandbox)
 	n.start()
+	n.expectMetric("dra_network_attachments", "", 2)
 	n.mustPrepare(claim)
 	n.mustAttach(sandbox)
 	n.Synchronize([]Sandbox{sandbox})(n.ctx)
@@ -448,6 +500,7 @@ func TestLifecycle(t *testing.T) {
 	}
 	n.drain()
 	n.expectInterfaces()
+	n.expectMetric("dra_network_attachments", "", 0)
 	n.expectReported(claim)
 	for range 2 {
 		if err := n.tryUnprepare(claim); err != nil {
@@ -587,6 +640,77 @@ func TestUnreportable(t *testing.T) {
 	n.drain()
 	n.expectInterfaces()
 	n.expectReported(claim, "net-0 Ready=False CNIAddFailed")
+
+	// That stays so when the kubelet repeats itself, and ends with the claim.
+	n.mustPrepare(claim)
+	n.drain()
+	n.expectReported(claim, "net-0 Ready=False CNIAddFailed")
+	n.status.err = errors.New("connection refused")
+	if err := n.tryUnprepare(claim); err != nil {
+		t.Fatal(err)
+	}
+	n.drain()
+	n.mustPrepare(claim)
+	n.status.err = nil
+	n.drain()
+	n.expectReported(claim)
+	if err := n.tryUnprepare(claim); err != nil {
+		t.Fatal(err)
+	}
+	n.drain()
+	n.expectNothingLeft()
+}
+
+// TestReportedAlone checks that a device which cannot be reported does not keep
+// others from being so.
+func TestReportedAlone(t *testing.T) {
+	n := newNode(t)
+	claim := n.newClaim("claim", "net-0", "net-1")
+	n.newPod("pod", "claim")
+	n.mustPrepare(claim)
+	n.mustAttach(n.newSandbox("pod", "sandbox"))
+	n.claims[claim.UID].Devices[0].Attachment.Result = []byte(`{"cniVersion": "9.0.0"}`)
+	n.drain()
+	n.expectReported(claim, "net-0 Ready=True Attached", "net-1 Ready=True Attached net2 10.0.0.2/24 02:00:00:00:00:01")
+	n.expectRetry(claim, true)
+}
+
+// TestStoreFails checks that nothing is done which the driver would not know of
+// after a restart.
+func TestStoreFails(t *testing.T) {
+	attachment := func(phase Phase) func(*Claim) bool {
+		return func(claim *Claim) bool {
+			a := claim.Devices[0].Attachment
+			return phase == "" && a == nil || a != nil && a.Phase == phase
+		}
+	}
+	n := newNode(t)
+	claim := n.newClaim("claim", "net-0")
+	n.newPod("pod", "claim")
+	n.failOnSave = attachment("")
+	expectError(t, n.tryPrepare(claim), "claim default/claim: storing claim default/claim: no space left on device")
+	n.failOnSave = nil
+	n.mustPrepare(claim)
+	sandbox := n.newSandbox("pod", "sandbox")
+	n.failOnSave = attachment(Adding)
+	expectError(t, n.Attach(n.ctx, sandbox), "no space left on device")
+	if len(n.cni.calls) > 0 {
+		t.Errorf("calls %q", n.cni.calls)
+	}
+	n.expectMetric("dra_network_attachments", "", 0)
+	n.failOnSave = attachment(Added)
+	expectError(t, n.Attach(n.ctx, sandbox), "no space left on device")
+	n.expectInterfaces()
+	n.failOnSave = nil
+	n.mustAttach(sandbox)
+	n.failOnSave = attachment(Deleting)
+	expectError(t, n.Detach(n.ctx, "sandbox"), "no space left on device")
+	n.expectInterfaces("sandbox/net1")
+	n.failOnSave = nil
+	n.drain()
+	n.expectInterfaces()
+	n.failOnSave = func(claim *Claim) bool { return claim.Released }
+	expectError(t, n.tryUnprepare(claim), "no space left on device")
 }
 
 func TestDelFails(t *testing.T) {
@@ -603,6 +727,7 @@ func TestDelFails(t *testing.T) {
 	if calls := len(n.cni.calls); calls != 3 {
 		t.Errorf("not one attempt right away and then a pause: %q", n.cni.calls)
 	}
+	n.expectRetry(claim, true)
 	expectError(t, n.tryUnprepare(claim), "default/claim", "busy")
 
 	// The namespace goes, and the next attempt succeeds, after a restart.
@@ -723,15 +848,18 @@ func TestCheck(t *testing.T) {
 	n.mustPrepare(claim)
 	n.mustAttach(n.newSandbox("pod", "sandbox"))
 	n.drain()
+	start := n.clock.Now()
 	for _, tc := range []struct {
 		err      error
 		expected string
 		writes   int
+		since    time.Duration
 	}{
-		{nil, "net-0 Ready=True Attached", 0},
-		{errors.New("link is gone"), "net-0 Ready=False CNICheckFailed", 1},
-		{errors.New("link is gone"), "net-0 Ready=False CNICheckFailed", 0},
-		{nil, "net-0 Ready=True Attached", 1},
+		{nil, "net-0 Ready=True Attached", 0, 0},
+		{errors.New("link is gone"), "net-0 Ready=False CNICheckFailed", 1, 2 * time.Minute},
+		{errors.New("link is gone"), "net-0 Ready=False CNICheckFailed", 0, 2 * time.Minute},
+		{errors.New("another address"), "net-0 Ready=False CNICheckFailed", 1, 2 * time.Minute},
+		{nil, "net-0 Ready=True Attached", 1, 5 * time.Minute},
 	} {
 		before := n.status.writes
 		n.cni.checkErr = tc.err
@@ -743,8 +871,38 @@ func TestCheck(t *testing.T) {
 		if writes := n.status.writes - before; writes != tc.writes {
 			t.Errorf("%v: %d writes, want %d", tc.err, writes, tc.writes)
 		}
+		// It is the time of the change, and not that of the write.
+		n.retry(claim.UID)
+		if since := n.status.claims[claim.UID][0].Conditions[0].LastTransitionTime; !since.Time.Equal(start.Add(tc.since)) {
+			t.Errorf("%v: last transition %s, want %s after the start", tc.err, since.Time.Sub(start), tc.since)
+		}
 	}
 	n.expectInterfaces("sandbox/net1")
+
+	// What it found is not forgotten over a restart, whatever the API server has.
+	n.cni.checkErr = errors.New("link is gone")
+	n.Check(n.ctx)
+	n.cni.checkErr = nil
+	n.start()
+	n.drain()
+	n.expectReported(claim, "net-0 Ready=False CNICheckFailed net1 10.0.0.1/24 02:00:00:00:00:01")
+
+	// When the runtime connects, everything is checked, except for what is about to
+	// be removed or has no namespace any more.
+	n.Synchronize([]Sandbox{n.newSandbox("pod", "sandbox")})(n.ctx)
+	n.drain()
+	n.expectReported(claim, "net-0 Ready=True Attached net1 10.0.0.1/24 02:00:00:00:00:01")
+	n.cni.checkErr = errors.New("link is gone")
+	n.netns["/run/netns/sandbox"] = false
+	n.Check(n.ctx)
+	n.drain()
+	n.expectReported(claim, "net-0 Ready=True Attached net1 10.0.0.1/24 02:00:00:00:00:01")
+	n.netns["/run/netns/sandbox"] = true
+	n.cni.delErr = errors.New("busy")
+	expectError(t, n.Detach(n.ctx, "sandbox"), "busy")
+	n.Check(n.ctx)
+	n.drain()
+	n.expectReported(claim, "net-0 Ready=False CNIDelFailed")
 }
 
 func TestPrepare(t *testing.T) {
@@ -803,13 +961,141 @@ func TestPrepare(t *testing.T) {
 	// gets no interface.
 	mixed := n.newClaim("mixed", "net-0")
 	mixed.Status.Allocation.Devices.Results[0].AdminAccess = ptr.To(true)
+	mixed.Status.Allocation.Devices.Results = append(mixed.Status.Allocation.Devices.Results,
+		resourceapi.DeviceRequestAllocationResult{Request: "other", Driver: "other.example.com", Pool: "other", Device: "other"})
 	mixed.Status.Allocation.Devices.Config = nil
-	n.mustPrepare(mixed)
+	results, err := n.PrepareResourceClaims(n.ctx, []*resourceapi.ResourceClaim{mixed})
+	if err != nil {
+		t.Fatal(err)
+	}
+	expected := kubeletplugin.PrepareResult{Devices: []kubeletplugin.Device{{Requests: []string{"network"}, PoolName: nodeName, DeviceName: "net-0"}}}
+	if result := results[mixed.UID]; !reflect.DeepEqual(result, expected) {
+		t.Errorf("result:\n got %+v\nwant %+v", result, expected)
+	}
 	n.newPod("mixed", "mixed")
 	n.mustAttach(n.newSandbox("mixed", "mixed"))
 	n.expectInterfaces()
 
-	if len(n.claims) != 2 {
+	// The same names in another namespace are something else.
+	elsewhere := n.newClaim("claim", "net-2")
+	elsewhere.Namespace, elsewhere.UID = "elsewhere", "uid-elsewhere"
+	n.mustPrepare(elsewhere)
+	foreign := n.newClaim("foreign", "net-3")
+	foreign.Namespace = "elsewhere"
+	n.mustPrepare(foreign)
+	n.newPod("pod", "claim", "foreign")
+	n.mustAttach(n.newSandbox("pod", "pod"))
+	n.drain()
+	n.expectInterfaces("pod/net1")
+	n.expectReported(claim, "net-0 Ready=True Attached net1 10.0.0.1/24 02:00:00:00:00:01")
+	n.expectReported(elsewhere)
+
+	if len(n.claims) != 4 {
+		t.Errorf("claims %v", n.claims)
+	}
+}
+
+// TestReleasedLate checks that a device is free before the status of its former
+// claim could be cleared, and that the claim may come back while that goes on.
+func TestReleasedLate(t *testing.T) {
+	n := newNode(t)
+	claim := n.newClaim("claim", "net-0")
+	n.newPod("pod", "claim")
+	n.mustPrepare(claim)
+	n.mustAttach(n.newSandbox("pod", "sandbox"))
+	n.drain()
+	n.status.err = errors.New("connection refused")
+	if err := n.tryUnprepare(claim); err != nil {
+		t.Fatal(err)
+	}
+	n.drain()
+	n.mustPrepare(n.newClaim("another", "net-1"))
+	n.mustAttach(n.newSandbox("pod", "too late"))
+	n.expectInterfaces()
+	same := n.newClaim("claim", "net-0")
+	same.UID = "uid-next"
+	n.mustPrepare(same)
+	n.mustAttach(n.newSandbox("pod", "next"))
+	n.drain()
+	n.expectInterfaces("next/net1")
+
+	n = newNode(t)
+	n.newPod("pod", "claim")
+	n.mustPrepare(claim)
+	n.mustAttach(n.newSandbox("pod", "sandbox"))
+	n.drain()
+	if err := n.tryUnprepare(claim); err != nil {
+		t.Fatal(err)
+	}
+	n.status.during = func() { n.mustPrepare(claim) }
+	n.drain()
+	n.start()
+	n.mustAttach(n.newSandbox("pod", "second"))
+	n.drain()
+	n.expectInterfaces("second/net1")
+	n.expectReported(claim, "net-0 Ready=True Attached net1 10.0.0.1/24 02:00:00:00:00:01")
+}
+
+// TestHandleError checks that the driver ends when its servers do.
+func TestHandleError(t *testing.T) {
+	n := newNode(t)
+	n.HandleError(n.ctx, fmt.Errorf("%w: try again", kubeletplugin.ErrRecoverable), "publishing")
+	if len(n.fatal) > 0 {
+		t.Errorf("ended with %v", n.fatal)
+	}
+	n.HandleError(n.ctx, errors.New("socket is gone"), "serving")
+	if len(n.fatal) != 1 || n.fatal[0].Error() != "serving: socket is gone" {
+		t.Errorf("ended with %v", n.fatal)
+	}
+}
+
+// TestClaimNames checks which claims a pod has.
+func TestClaimNames(t *testing.T) {
+	pod := &v1.Pod{Spec: v1.PodSpec{ResourceClaims: []v1.PodResourceClaim{
+		{Name: "direct", ResourceClaimName: ptr.To("b")},
+		{Name: "generated", ResourceClaimTemplateName: ptr.To("template")},
+		{Name: "unnecessary", ResourceClaimTemplateName: ptr.To("template")},
+		{Name: "again", ResourceClaimName: ptr.To("b")},
+	}}}
+	_, err := claimNames(pod)
+	expectError(t, err, "not created yet")
+	pod.Status.ResourceClaimStatuses = []v1.PodResourceClaimStatus{{Name: "generated", ResourceClaimName: ptr.To("a")}, {Name: "unnecessary"}}
+	pod.Status.ExtendedResourceClaimStatus = &v1.PodExtendedResourceClaimStatus{ResourceClaimName: "extended"}
+	if names, err := claimNames(pod); err != nil || !slices.Equal(names, []string{"b", "a", "extended"}) {
+		t.Errorf("names %q, %v", names, err)
+	}
+
+	// The pod must not start without its interfaces.
+	n := newNode(t)
+	n.mustPrepare(n.newClaim("a", "net-0"))
+	n.newPod("pod").Spec.ResourceClaims = pod.Spec.ResourceClaims
+	expectError(t, n.Attach(n.ctx, n.newSandbox("pod", "sandbox")), "pod default/pod: ", "not created yet")
+	n.podsErr = errors.New("connection refused")
+	expectError(t, n.Attach(n.ctx, n.newSandbox("pod", "sandbox")), "cannot find out which network devices pod default/pod has: connection refused")
+}
+
+// TestNothingToAttach checks that pods do not depend on the API server, unless the
+// driver may have something for them.
+func TestNothingToAttach(t *testing.T) {
+	n := newNode(t)
+	elsewhere := n.newClaim("elsewhere", "net-0")
+	elsewhere.Namespace = "elsewhere"
+	n.mustPrepare(elsewhere)
+	admin := n.newClaim("admin", "net-0")
+	admin.Status.Allocation.Devices.Results[0].AdminAccess = ptr.To(true)
+	n.mustPrepare(admin)
+	n.newPod("pod", "released")
+	released := n.newClaim("released", "net-1")
+	n.mustPrepare(released)
+	n.mustAttach(n.newSandbox("pod", "first"))
+	n.status.err = errors.New("connection refused")
+	if err := n.tryUnprepare(released); err != nil {
+		t.Fatal(err)
+	}
+	n.drain()
+	n.podsErr = n.status.err
+	n.mustAttach(n.newSandbox("pod", "second"))
+	if len(n.claims) != 3 {
 		t.Errorf("claims %v", n.claims)
 	}
 }
@@ -822,9 +1108,15 @@ func TestReallocated(t *testing.T) {
 	n.mustPrepare(n.newClaim("claim", "net-0", "net-1"))
 	sandbox := n.newSandbox("pod", "sandbox")
 	n.mustAttach(sandbox)
+	n.drain()
 	claim := n.newClaim("claim", "net-1", "net-2")
+	n.cni.delErr = errors.New("busy")
+	expectError(t, n.tryPrepare(claim), "busy")
+	n.cni.delErr = nil
 	n.mustPrepare(claim)
 	n.expectInterfaces("sandbox/net2")
+	n.drain()
+	n.expectReported(claim, "net-1 Ready=True Attached net2 10.0.0.2/24 02:00:00:00:00:01")
 	n.mustAttach(sandbox)
 	n.drain()
 	n.expectInterfaces("sandbox/net1", "sandbox/net2")

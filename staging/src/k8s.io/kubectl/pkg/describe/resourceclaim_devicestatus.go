@@ -467,10 +467,7 @@ func (p *claimPrinter) claim(c *describedClaim, controller, pods string) {
 	p.Write(LEVEL_0, "Requests:%s\n", noneIf(len(c.Spec.Devices.Requests) == 0))
 	p.requests(LEVEL_1, c.Spec.Devices.Requests)
 	p.constraints(c.Spec.Devices.Constraints)
-	if len(c.Spec.Devices.Config) > 0 {
-		p.Write(LEVEL_0, "Config:\n")
-		p.config(LEVEL_1, c.Spec.Devices.Config)
-	}
+	p.config(LEVEL_0, c.Spec.Devices.Config)
 	p.allocation(c.Status.Allocation)
 	p.devices(c)
 }
@@ -540,6 +537,10 @@ func (p *claimPrinter) constraints(constraints []describedConstraint) {
 }
 
 func (p *claimPrinter) config(level int, configs []describedConfig) {
+	if len(configs) == 0 {
+		return
+	}
+	p.Write(level, "Config:\n")
 	for _, c := range configs {
 		text := "<unknown>"
 		if c.Opaque != nil {
@@ -554,11 +555,11 @@ func (p *claimPrinter) config(level int, configs []describedConfig) {
 			parameters = shortData(c.Opaque.Parameters)
 		}
 		if parameters == "" {
-			p.text(level, text)
+			p.text(level+1, text)
 			continue
 		}
-		p.text(level, text+":")
-		p.text(level+1, parameters)
+		p.text(level+1, text+":")
+		p.text(level+2, parameters)
 	}
 }
 
@@ -577,10 +578,7 @@ func (p *claimPrinter) allocation(a *describedAllocation) {
 		f.add("Reserved For Any Pod", "true")
 	}
 	p.fields(LEVEL_1, f)
-	if len(a.Devices.Config) > 0 {
-		p.Write(LEVEL_1, "Config:\n")
-		p.config(LEVEL_2, a.Devices.Config)
-	}
+	p.config(LEVEL_1, a.Devices.Config)
 }
 
 // devices writes a block for each allocated device, with what its driver
@@ -654,7 +652,7 @@ func (p *claimPrinter) conditions(conditions []metav1.Condition) {
 		if c.Reason != "" {
 			summary += ", " + c.Reason
 		}
-		lines := []string{limitText(summary)}
+		lines := []string{summary}
 		if c.Message != "" {
 			lines = append(lines, limitText(c.Message))
 		}
@@ -726,7 +724,10 @@ func nodes(selector *corev1.NodeSelector) []string {
 func tolerations(list []describedToleration) []string {
 	var lines []string
 	for _, t := range list {
-		line := orAny(t.Key)
+		line := t.Key
+		if line == "" {
+			line = "any taint"
+		}
 		if t.Operator == "Exists" {
 			line += " exists"
 		} else {
@@ -827,13 +828,6 @@ func orNone(s string) string {
 		return "<none>"
 	}
 	return s
-}
-
-func orAny(key string) string {
-	if key == "" {
-		return "any taint"
-	}
-	return key
 }
 
 func noneIf(none bool) string {

@@ -428,6 +428,9 @@ func TestDescribeResourceClaimLargest(t *testing.T) {
 	for i := range 256 {
 		reservedFor = append(reservedFor, map[string]any{"resource": "pods", "name": fmt.Sprintf("worker-%d", i), "uid": fmt.Sprint(i)})
 	}
+	s.claim["spec"] = map[string]any{"devices": map[string]any{"requests": []any{map[string]any{"name": "nic", "exactly": map[string]any{
+		"deviceClassName": "net", "selectors": []any{map[string]any{"cel": map[string]any{"expression": strings.Repeat("true && ", 10*1024/8)}}},
+	}}}}}
 	s.claim["status"] = map[string]any{
 		"allocation":  map[string]any{"devices": map[string]any{"results": results}},
 		"reservedFor": reservedFor,
@@ -448,6 +451,9 @@ func TestDescribeResourceClaimLargest(t *testing.T) {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %q", want)
 		}
+	}
+	if got, want := strings.Count(got, " bytes more, which -o yaml shows)"), 1+32*8; got != want {
+		t.Errorf("%d texts are cut, want that of the selector and %d messages", got, want-1)
 	}
 	if long := longLines(got); len(long) > 0 {
 		t.Errorf("%d lines with more than 80 characters:\n%s", len(long), long[0])
