@@ -54,7 +54,7 @@ const (
 
 // StatusStrategy is a strategy for updates of the status of ResourceClaims with
 // a check who may write which part of it, if DRAResourceClaimGranularStatusAuthorization
-// is enabled.
+// is enabled. See also [KeepAllocation].
 type StatusStrategy struct {
 	rest.RESTUpdateStrategy
 	authorizer authorizer.Authorizer
@@ -63,6 +63,12 @@ type StatusStrategy struct {
 // NewStatusStrategy adds the check to the strategy which upstream has.
 func NewStatusStrategy(strategy rest.RESTUpdateStrategy, authorizer authorizer.Authorizer) StatusStrategy {
 	return StatusStrategy{strategy, authorizer}
+}
+
+// PrepareForUpdate implements [rest.RESTUpdateStrategy].
+func (s StatusStrategy) PrepareForUpdate(ctx context.Context, obj, old runtime.Object) {
+	KeepAllocation(obj.(*resource.ResourceClaim), old.(*resource.ResourceClaim))
+	s.RESTUpdateStrategy.PrepareForUpdate(ctx, obj, old)
 }
 
 // ValidateUpdate implements [rest.RESTUpdateStrategy]. Whoever may not write does not learn

@@ -23,6 +23,9 @@ import (
 	"k8s.io/apimachinery/pkg/conversion"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/json"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/kubernetes/pkg/apis/resource"
+	"k8s.io/kubernetes/pkg/features"
 )
 
 // sameStatus compares what drivers and users stored as JSON by its meaning. The server itself
@@ -36,6 +39,17 @@ var sameStatus = func() conversion.Equalities {
 	}
 	return equalities
 }()
+
+// KeepAllocation undoes changes of the allocation in an update of the status which are none. The allocation
+// is immutable, and validation compares it byte by byte: without this, a driver could not apply
+// the status of its devices if the parameters in the claim were written like most programs
+// do, with keys in an order of their own.
+func KeepAllocation(claim, oldClaim *resource.ResourceClaim) {
+	if utilfeature.DefaultFeatureGate.Enabled(features.DRAResourceClaimDeviceStatus) &&
+		sameStatus.DeepEqual(claim.Status.Allocation, oldClaim.Status.Allocation) {
+		claim.Status.Allocation = oldClaim.Status.Allocation
+	}
+}
 
 func sameJSON(a, b runtime.RawExtension) bool {
 	if equality.Semantic.DeepEqual(a, b) {
