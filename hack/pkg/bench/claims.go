@@ -38,7 +38,7 @@ const (
 
 // ClaimsTable shows the results of [Bench.Claims] in Markdown.
 func ClaimsTable(results []Comparison) string {
-	return ComparisonTable([3]string{fmt.Sprintf("%d claims created", claims), "unpatched, claims/s", "patched, claims/s"}, results)
+	return comparisonTable([3]string{fmt.Sprintf("%d claims created", claims), "unpatched, claims/s", "patched, claims/s"}, results)
 }
 
 // Claims creates claims in an API server of each tree, a few here and a few there in turn.

@@ -50,9 +50,9 @@ type Comparison struct {
 // Met says whether the goal was met.
 func (c Comparison) Met() bool { return c.Ratio >= c.Goal }
 
-// ComparisonTable shows them in Markdown. The columns are what was done, and
+// comparisonTable shows them in Markdown. The columns are what was done, and
 // the throughput of the two servers.
-func ComparisonTable(columns [3]string, results []Comparison) string {
+func comparisonTable(columns [3]string, results []Comparison) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "| %s | %s | %s | ratio | goal | |\n|---|---:|---:|---:|---:|---|\n", columns[0], columns[1], columns[2])
 	for _, r := range results {

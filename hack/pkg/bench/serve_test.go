@@ -205,7 +205,7 @@ func TestClaims(t *testing.T) {
 }
 
 func TestComparisonTable(t *testing.T) {
-	table := ComparisonTable([3]string{"what", "off", "on"}, []Comparison{
+	table := comparisonTable([3]string{"what", "off", "on"}, []Comparison{
 		{What: "a", Base: 200, Measured: 190, Ratio: 0.95, Goal: 0.9},
 		{What: "b", Base: 200, Measured: 100, Ratio: 0.5, Goal: 0.9},
 	})

@@ -39,7 +39,7 @@ const (
 
 // StatusTable shows the result of [Bench.StatusWrites] in Markdown.
 func StatusTable(results []Comparison) string {
-	return ComparisonTable([3]string{"status of devices, server-side apply", "gate off, writes/s", "gate on, writes/s"}, results)
+	return comparisonTable([3]string{"status of devices, server-side apply", "gate off, writes/s", "gate on, writes/s"}, results)
 }
 
 // StatusWrites has drivers write the status of their devices, all at the same time, with and
