@@ -51,8 +51,9 @@ func (s *save) share(ctx context.Context) error {
 	var errs []error
 	for i := range s.files {
 		f := &s.files[i]
+		isNew := !slices.ContainsFunc(entries, func(e overlay.Entry) bool { return e.Source == f.Source.Source })
 		for _, r := range others {
-			if !r.holds(f) {
+			if !r.holds(f, isNew) {
 				continue
 			}
 			err := r.fits(ctx, i)
@@ -90,7 +91,7 @@ type otherRelease struct {
 }
 
 // holds says whether a file is, or will be, built into the release.
-func (r *otherRelease) holds(f *output) bool {
+func (r *otherRelease) holds(f *output, isNew bool) bool {
 	for _, stage := range r.stages {
 		for _, e := range stage.Entries {
 			if e.Path == f.Path && e.Seam == f.Seam && (!f.Seam || e.Slug == f.Slug) {
@@ -99,7 +100,7 @@ func (r *otherRelease) holds(f *output) bool {
 		}
 	}
 	// What is new is for all releases, if they have the feature.
-	return !f.Seam || slices.ContainsFunc(r.stages, func(stage overlay.Stage) bool { return stage.Feature.Slug == f.Slug })
+	return isNew && (!f.Seam || slices.ContainsFunc(r.stages, func(stage overlay.Stage) bool { return stage.Feature.Slug == f.Slug }))
 }
 
 // misfitError is the reason why a seam does not fit.

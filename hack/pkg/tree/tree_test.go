@@ -1027,6 +1027,22 @@ func TestSaveMisfit(t *testing.T) {
 
 }
 
+// An edit of a seam for one release is no matter of the others.
+func TestSaveQualified(t *testing.T) {
+	f := newFixtureOfTwo(t)
+	f.mustBuild()
+	for _, line := range []string{"mine", "more"} {
+		f.edit(crlf, "one\r\ntwo\r\nthree\r\n"+line+"\n")
+		if err := f.Save(t.Context(), "reservedfor"); err != nil {
+			t.Fatal(err)
+		}
+		if got := f.overlay(crlf + ".reservedfor.1.36.patch"); !strings.Contains(got, "+"+line) {
+			t.Errorf("%q was not saved for 1.36:\n%s", line, got)
+		}
+		f.mustBuild()
+	}
+}
+
 // There is no name for a part of a range.
 func TestSaveMisfitInRange(t *testing.T) {
 	f := newFixtureOfTwo(t)
