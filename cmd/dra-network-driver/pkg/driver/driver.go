@@ -39,6 +39,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -745,8 +746,10 @@ func (d *Driver) check(ctx context.Context, device *Device) error {
 // ready returns a condition. The time is that at which the status changed.
 func (d *Driver) ready(before *Ready, status metav1.ConditionStatus, reason, message string) *Ready {
 	const limit = 32 * 1024 // of the API
+	// In JSON, what is not UTF-8 gets replaced by something longer.
+	message = strings.ToValidUTF8(message, "\uFFFD")
 	if len(message) > limit {
-		message = message[:limit]
+		message = strings.ToValidUTF8(message[:limit], "")
 	}
 	ready := &Ready{Status: status, Reason: reason, Message: message, Since: metav1.NewTime(d.Clock.Now().Truncate(time.Second))}
 	if before != nil && before.Status == status {

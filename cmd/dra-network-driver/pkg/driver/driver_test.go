@@ -18,6 +18,7 @@ package driver
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -47,6 +48,7 @@ import (
 	testingclock "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 
+	"kubernetes-dra/cmd/dra-network-driver/pkg/cnistatus"
 	"kubernetes-dra/cmd/dra-network-driver/pkg/config"
 )
 
@@ -661,6 +663,34 @@ func TestUnreportable(t *testing.T) {
 	n.expectNothingLeft()
 }
 
+// TestLongMessage checks that the API takes whatever a plugin says.
+func TestLongMessage(t *testing.T) {
+	for _, message := range []string{strings.Repeat("x", 40*1024), "x" + strings.Repeat("ä", 40*1024), strings.Repeat("\xffx", 20*1024)} {
+		n := newNode(t)
+		n.cni.addErr = errors.New(message)
+		claim := n.newClaim("claim", "net-0")
+		n.newPod("pod", "claim")
+		n.mustPrepare(claim)
+		expectError(t, n.Attach(n.ctx, n.newSandbox("pod", "sandbox")), "interface net1")
+		n.drain()
+		// What the API server gets is JSON.
+		encoded, err := json.Marshal(n.status.claims[claim.UID][0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		var status resourceapi.AllocatedDeviceStatus
+		if err := json.Unmarshal(encoded, &status); err != nil {
+			t.Fatal(err)
+		}
+		if errs := cnistatus.Validate(&status, nil); len(errs) > 0 {
+			t.Errorf("%d bytes: %v", len(status.Conditions[0].Message), errs[0].Detail)
+		}
+		if length := len(status.Conditions[0].Message); length < 32*1024-2 {
+			t.Errorf("only %d bytes are left", length)
+		}
+	}
+}
+
 // TestReportedAlone checks that a device which cannot be reported does not keep
 // others from being so.
 func TestReportedAlone(t *testing.T) {
@@ -697,10 +727,12 @@ func TestStoreFails(t *testing.T) {
 	if len(n.cni.calls) > 0 {
 		t.Errorf("calls %q", n.cni.calls)
 	}
-	n.expectMetric("dra_network_attachments", "", 0)
 	n.failOnSave = attachment(Added)
 	expectError(t, n.Attach(n.ctx, sandbox), "no space left on device")
 	n.expectInterfaces()
+	if expected := []string{"ADD sandbox/net1", "DEL sandbox/net1"}; !slices.Equal(n.cni.calls, expected) {
+		t.Errorf("calls %q", n.cni.calls)
+	}
 	n.failOnSave = nil
 	n.mustAttach(sandbox)
 	n.failOnSave = attachment(Deleting)
@@ -788,6 +820,10 @@ func TestOtherSandbox(t *testing.T) {
 	n.newPod("pod", "claim")
 	n.mustPrepare(claim)
 	n.mustAttach(n.newSandbox("pod", "first"))
+	n.cni.delErr = errors.New("busy")
+	expectError(t, n.Attach(n.ctx, n.newSandbox("pod", "second")), "busy")
+	n.expectInterfaces("first/net1")
+	n.cni.delErr = nil
 	n.mustAttach(n.newSandbox("pod", "second"))
 	n.drain()
 	n.expectInterfaces("second/net1")
