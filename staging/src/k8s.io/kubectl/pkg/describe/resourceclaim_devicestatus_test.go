@@ -17,6 +17,7 @@ limitations under the License.
 package describe
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -461,6 +462,50 @@ func TestDescribeResourceClaimLargest(t *testing.T) {
 	// 32 devices, with eight conditions of a page of text each.
 	if size := len(got); size > 32*8*3*1024 {
 		t.Errorf("%d bytes are not readable", size)
+	}
+}
+
+// TestDescribeResourceClaimWithoutClass has a request of a later release, which need
+// not name a class.
+func TestDescribeResourceClaimWithoutClass(t *testing.T) {
+	s := newClaimServer(t, `{"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "a", "namespace": "b", "uid": "c"},
+		"spec": {"devices": {"requests": [{"name": "any", "exactly": {"allocationMode": "All"}}]}}}`)
+	got, err := s.describe("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "  any:\n    Device Class:  <none>\n    Count:         All\n"; !strings.Contains(got, want) {
+		t.Errorf("no %q in\n%s", want, got)
+	}
+}
+
+// TestClaimFields checks how a block uses its 80 columns.
+func TestClaimFields(t *testing.T) {
+	words := func(n int) string { return strings.TrimSpace(strings.Repeat("a ", n)) }
+	var f claimFields
+	f.add("Short", "one")
+	f.add(strings.Repeat("l", claimLabelMax), words(23))
+	f.add(strings.Repeat("L", claimLabelMax+3), "two")
+	f.addList("List", []string{words(60), "three"})
+	f.addList("None", nil)
+	f.add("Empty", "")
+	var out bytes.Buffer
+	p := &claimPrinter{PrefixWriter: NewPrefixWriter(&out)}
+	p.fields(LEVEL_1, f)
+	column := strings.Repeat(" ", claimLabelMax)
+	want := "  Short:" + column[3:] + "one\n" +
+		"  " + strings.Repeat("l", claimLabelMax) + ":  " + words(23) + "\n" +
+		"  " + strings.Repeat("L", claimLabelMax+3) + ":\n" +
+		"     " + column + "two\n" +
+		"  List:" + column[2:] + "- " + words(22) + "\n" +
+		"     " + column + "  " + words(22) + "\n" +
+		"     " + column + "  " + words(16) + "\n" +
+		"     " + column + "- three\n"
+	if diff := cmp.Diff(want, out.String()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if long := longLines(out.String()); len(long) > 0 {
+		t.Errorf("too long: %q", long)
 	}
 }
 
