@@ -16,7 +16,11 @@ limitations under the License.
 
 package internalversion
 
-import "testing"
+import (
+	"testing"
+
+	"k8s.io/kubernetes/pkg/apis/resource"
+)
 
 func TestPrintResourceClaimAlternatives(t *testing.T) {
 	claim := decodeClaim(t, `
@@ -35,6 +39,10 @@ spec:
       count: 4
 `)
 	if got, want := claimRequestsCell(claim), "big:1|small:All,net:4"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	// Of a kind that only a later release knows.
+	if got, want := claimRequest(&resource.DeviceRequest{Name: "future"}), "future"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }

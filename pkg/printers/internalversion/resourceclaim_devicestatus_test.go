@@ -171,6 +171,55 @@ nics      allocated,reserved   <unknown>
 	}
 }
 
+// TestPrintResourceClaimNotWide checks that there are as many cells as columns.
+func TestPrintResourceClaimNotWide(t *testing.T) {
+	table, err := printers.NewTableGenerator().With(AddHandlers).GenerateTable(decodeClaim(t, networkClaim), printers.GenerateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(table.ColumnDefinitions) != 3 || len(table.Rows[0].Cells) != 3 {
+		t.Errorf("%d columns, cells %q", len(table.ColumnDefinitions), table.Rows[0].Cells)
+	}
+}
+
+// TestPrintResourceClaimCells has what the claims above do not, and checks that printing
+// does not change anything.
+func TestPrintResourceClaimCells(t *testing.T) {
+	no := false
+	claim := &resource.ResourceClaim{}
+	claim.Status.Allocation = &resource.AllocationResult{}
+	claim.Status.Allocation.Devices.Results = []resource.DeviceRequestAllocationResult{{Driver: "driver", Pool: "pool", Device: "device", AdminAccess: &no}}
+	claim.Status.Devices = []resource.AllocatedDeviceStatus{{
+		Device:      "device",
+		Conditions:  []metav1.Condition{{Type: "Ready", Status: metav1.ConditionTrue}},
+		NetworkData: &resource.NetworkDeviceData{InterfaceName: "net1", IPs: []string{"10.0.0.1/24", "10.0.0.2/24"}},
+	}}
+	three := claim.DeepCopy()
+	three.Status.Devices[0].NetworkData.IPs = append(three.Status.Devices[0].NetworkData.IPs, "10.0.0.3/24")
+	nameOnly := claim.DeepCopy()
+	nameOnly.Status.Devices[0].NetworkData = &resource.NetworkDeviceData{InterfaceName: "net1"}
+	for _, tc := range []struct {
+		claim   *resource.ResourceClaim
+		network string
+	}{
+		{claim, "net1=10.0.0.1/24,10.0.0.2/24"},
+		{three, "net1=10.0.0.1/24,10.0.0.2/24,..."},
+		{nameOnly, "net1"},
+	} {
+		before := tc.claim.DeepCopy()
+		want := []interface{}{"<none>", "driver/pool/device", "Ready=True", tc.network, "<none>"}
+		if diff := cmp.Diff(want, resourceClaimWideCells(tc.claim)); diff != "" {
+			t.Errorf("cells (-want +got):\n%s", diff)
+		}
+		if diff := cmp.Diff(before, tc.claim); diff != "" {
+			t.Errorf("the claim was changed (-before +after):\n%s", diff)
+		}
+	}
+	if got, want := claimRequestDetails("class", "", 2, &no), "class:2"; got != want {
+		t.Errorf("request without mode: %q, want %q", got, want)
+	}
+}
+
 // TestPrintResourceClaimWorkload checks what is shown of spec.reservedFor, if the
 // feature "reservedfor" is in the tree.
 func TestPrintResourceClaimWorkload(t *testing.T) {

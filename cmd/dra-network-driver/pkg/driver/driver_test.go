@@ -217,6 +217,7 @@ type fakeCNI struct {
 	failInterface  string // addErr is for this one only
 	crashAfterAdd  bool
 	crashBeforeDel bool
+	duringAdd      func()
 	addresses      int // of each interface, 1 if 0
 }
 
@@ -234,6 +235,9 @@ func (f *fakeCNI) Add(_ context.Context, _ []byte, a *Attachment) (cnitypes.Resu
 	}
 	// Like plugins do it: the lease is there, whatever fails after that.
 	f.leases[address] = key
+	if f.duringAdd != nil {
+		f.duringAdd()
+	}
 	if f.addErr != nil && (f.failInterface == "" || f.failInterface == a.InterfaceName) {
 		return nil, f.addErr
 	}
@@ -256,7 +260,7 @@ func (f *fakeCNI) Add(_ context.Context, _ []byte, a *Attachment) (cnitypes.Resu
 
 func (f *fakeCNI) Check(_ context.Context, _ []byte, a *Attachment) error { return f.checkErr }
 
-func (f *fakeCNI) Del(_ context.Context, network []byte, a *Attachment) error {
+func (f *fakeCNI) Del(ctx context.Context, network []byte, a *Attachment) error {
 	if f.crashBeforeDel {
 		f.crashBeforeDel = false
 		panic(crash{})
@@ -270,8 +274,8 @@ func (f *fakeCNI) Del(_ context.Context, network []byte, a *Attachment) error {
 	if len(network) == 0 {
 		panic("DEL without the configuration of ADD")
 	}
-	if f.delErr != nil {
-		return f.delErr
+	if err := errors.Join(ctx.Err(), f.delErr); err != nil {
+		return err
 	}
 	delete(f.interfaces, key)
 	maps.DeleteFunc(f.leases, func(_, owner string) bool { return owner == key })
@@ -661,6 +665,21 @@ func TestUnreportable(t *testing.T) {
 	}
 	n.drain()
 	n.expectNothingLeft()
+}
+
+// TestAddTakesTooLong checks that DEL is run although the runtime does not wait any
+// longer.
+func TestAddTakesTooLong(t *testing.T) {
+	n := newNode(t)
+	claim := n.newClaim("claim", "net-0")
+	n.newPod("pod", "claim")
+	n.mustPrepare(claim)
+	ctx, cancel := context.WithCancel(n.ctx)
+	n.cni.duringAdd, n.cni.addErr = cancel, context.Canceled
+	expectError(t, n.Attach(ctx, n.newSandbox("pod", "sandbox")), "context canceled")
+	n.expectInterfaces()
+	n.drain()
+	n.expectReported(claim, "net-0 Ready=False CNIAddFailed")
 }
 
 // TestLongMessage checks that the API takes whatever a plugin says.

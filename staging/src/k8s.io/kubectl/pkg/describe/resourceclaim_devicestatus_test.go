@@ -465,16 +465,16 @@ func TestDescribeResourceClaimLargest(t *testing.T) {
 	}
 }
 
-// TestDescribeResourceClaimWithoutClass has a request of a later release, which need
-// not name a class.
-func TestDescribeResourceClaimWithoutClass(t *testing.T) {
+// TestDescribeResourceClaimRequests has requests as other releases may have them: without
+// a class, or without a mode.
+func TestDescribeResourceClaimRequests(t *testing.T) {
 	s := newClaimServer(t, `{"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "a", "namespace": "b", "uid": "c"},
-		"spec": {"devices": {"requests": [{"name": "any", "exactly": {"allocationMode": "All"}}]}}}`)
+		"spec": {"devices": {"requests": [{"name": "any", "exactly": {"allocationMode": "All"}}, {"name": "two", "exactly": {"deviceClassName": "c", "count": 2}}]}}}`)
 	got, err := s.describe("a")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := "  any:\n    Device Class:  <none>\n    Count:         All\n"; !strings.Contains(got, want) {
+	if want := "  any:\n    Device Class:  <none>\n    Count:         All\n  two:\n    Device Class:  c\n    Count:         2\n"; !strings.Contains(got, want) {
 		t.Errorf("no %q in\n%s", want, got)
 	}
 }
