@@ -52,23 +52,23 @@ const (
 	arbitraryNodePrefix  = "arbitrary-node:"
 )
 
-// StatusStrategy is a strategy for updates of the status of ResourceClaims with
-// a check who may write which part of it, if DRAResourceClaimGranularStatusAuthorization
-// is enabled. See also [KeepAllocation].
+// StatusStrategy is a strategy for updates of the status of ResourceClaims that keeps the
+// format of what is not changed, with a check who may write which part of it, if
+// DRAResourceClaimGranularStatusAuthorization is enabled.
 type StatusStrategy struct {
 	rest.RESTUpdateStrategy
 	authorizer authorizer.Authorizer
 }
 
-// NewStatusStrategy adds the check to the strategy which upstream has.
+// NewStatusStrategy adds that to the strategy which upstream has.
 func NewStatusStrategy(strategy rest.RESTUpdateStrategy, authorizer authorizer.Authorizer) StatusStrategy {
 	return StatusStrategy{strategy, authorizer}
 }
 
 // PrepareForUpdate implements [rest.RESTUpdateStrategy].
 func (s StatusStrategy) PrepareForUpdate(ctx context.Context, obj, old runtime.Object) {
-	KeepAllocation(obj.(*resource.ResourceClaim), old.(*resource.ResourceClaim))
 	s.RESTUpdateStrategy.PrepareForUpdate(ctx, obj, old)
+	KeepFormat(&obj.(*resource.ResourceClaim).Status, &old.(*resource.ResourceClaim).Status)
 }
 
 // ValidateUpdate implements [rest.RESTUpdateStrategy]. Whoever may not write does not learn

@@ -18,6 +18,7 @@ package resource
 
 import (
 	"bytes"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/conversion"
@@ -27,6 +28,24 @@ import (
 	"k8s.io/kubernetes/pkg/apis/resource"
 	"k8s.io/kubernetes/pkg/features"
 )
+
+// KeepFormat replaces what an update does not change by what is stored, in the format that it
+// has there, if DRAResourceClaimDeviceStatus is enabled. The update would be refused otherwise: an
+// allocation cannot be changed, and entries only by their driver.
+func KeepFormat(status, oldStatus *resource.ResourceClaimStatus) {
+	if !utilfeature.DefaultFeatureGate.Enabled(features.DRAResourceClaimDeviceStatus) {
+		return
+	}
+	if sameStatus.DeepEqual(status.Allocation, oldStatus.Allocation) {
+		status.Allocation = oldStatus.Allocation.DeepCopy()
+	}
+	for i := range status.Devices {
+		j := slices.IndexFunc(oldStatus.Devices, func(old resource.AllocatedDeviceStatus) bool { return sameStatus.DeepEqual(status.Devices[i], old) })
+		if j >= 0 {
+			status.Devices[i] = *oldStatus.Devices[j].DeepCopy()
+		}
+	}
+}
 
 // sameStatus compares what drivers and users stored as JSON by its meaning. The server itself
 // writes it differently when it applies a patch: without spaces, with sorted keys, 1.0 as 1, and integers
@@ -39,17 +58,6 @@ var sameStatus = func() conversion.Equalities {
 	}
 	return equalities
 }()
-
-// KeepAllocation undoes changes of the allocation in an update of the status which are none. The allocation
-// is immutable, and validation compares it byte by byte: without this, a driver could not apply
-// the status of its devices if the parameters in the claim were written like most programs
-// do, with keys in an order of their own.
-func KeepAllocation(claim, oldClaim *resource.ResourceClaim) {
-	if utilfeature.DefaultFeatureGate.Enabled(features.DRAResourceClaimDeviceStatus) &&
-		sameStatus.DeepEqual(claim.Status.Allocation, oldClaim.Status.Allocation) {
-		claim.Status.Allocation = oldClaim.Status.Allocation
-	}
-}
 
 func sameJSON(a, b runtime.RawExtension) bool {
 	if equality.Semantic.DeepEqual(a, b) {

@@ -19,9 +19,85 @@ package resource
 import (
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"k8s.io/apimachinery/pkg/runtime"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	featuregatetesting "k8s.io/component-base/featuregate/testing"
 	"k8s.io/kubernetes/pkg/apis/resource"
+	"k8s.io/kubernetes/pkg/features"
 )
+
+// setData sets a field which was no pointer in 1.32.
+func setData[T runtime.RawExtension | *runtime.RawExtension](data *T, raw string) {
+	switch data := any(data).(type) {
+	case *runtime.RawExtension:
+		data.Raw = []byte(raw)
+	case **runtime.RawExtension:
+		*data = &runtime.RawExtension{Raw: []byte(raw)}
+	}
+}
+
+func TestKeepFormat(t *testing.T) {
+	device := func(name, raw string) resource.AllocatedDeviceStatus {
+		d := resource.AllocatedDeviceStatus{Driver: "driver", Pool: "pool", Device: name}
+		setData(&d.Data, raw)
+		return d
+	}
+	allocation := func(raw string) *resource.AllocationResult {
+		return &resource.AllocationResult{Devices: resource.DeviceAllocationResult{Config: []resource.DeviceAllocationConfiguration{{
+			DeviceConfiguration: resource.DeviceConfiguration{Opaque: &resource.OpaqueDeviceConfiguration{Parameters: runtime.RawExtension{Raw: []byte(raw)}}},
+		}}}}
+	}
+	stored := resource.ResourceClaimStatus{
+		Allocation: allocation(`{"b": 1.0, "a": 2}`),
+		Devices:    []resource.AllocatedDeviceStatus{device("a", `{ "x": 1 }`), device("b", `{"y":1,"x":2}`), device("gone", `{}`)},
+	}
+	for name, tc := range map[string]struct {
+		status, want resource.ResourceClaimStatus
+		disabled     bool
+	}{
+		"reformatted": {
+			status: resource.ResourceClaimStatus{
+				Allocation: allocation(`{"a":2,"b":1}`),
+				Devices:    []resource.AllocatedDeviceStatus{device("b", `{"x":2,"y":1}`), device("a", `{"x":1}`), device("new", `{ "x": 1 }`)},
+			},
+			want: resource.ResourceClaimStatus{
+				Allocation: allocation(`{"b": 1.0, "a": 2}`),
+				Devices:    []resource.AllocatedDeviceStatus{device("b", `{"y":1,"x":2}`), device("a", `{ "x": 1 }`), device("new", `{ "x": 1 }`)},
+			},
+		},
+		"changed": {
+			status: resource.ResourceClaimStatus{Allocation: allocation(`{"a":2,"b":2}`), Devices: []resource.AllocatedDeviceStatus{device("a", `{"x":2}`)}},
+			want:   resource.ResourceClaimStatus{Allocation: allocation(`{"a":2,"b":2}`), Devices: []resource.AllocatedDeviceStatus{device("a", `{"x":2}`)}},
+		},
+		"deallocated": {},
+		"disabled": {
+			status:   resource.ResourceClaimStatus{Allocation: allocation(`{"a":2,"b":1}`)},
+			want:     resource.ResourceClaimStatus{Allocation: allocation(`{"a":2,"b":1}`)},
+			disabled: true,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.DRAResourceClaimDeviceStatus, !tc.disabled)
+			oldStatus := stored.DeepCopy()
+			KeepFormat(&tc.status, oldStatus)
+			if diff := cmp.Diff(tc.want, tc.status); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			// What is done to one must not change the other.
+			for i := range tc.status.Devices {
+				tc.status.Devices[i].Data.Raw[0] = 'x'
+			}
+			if tc.status.Allocation != nil {
+				tc.status.Allocation.Devices.Config[0].Opaque.Parameters.Raw[0] = 'x'
+			}
+			if diff := cmp.Diff(&stored, oldStatus); diff != "" {
+				t.Errorf("what is stored has changed (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
 
 func TestSameStatus(t *testing.T) {
 	for name, tc := range map[string]struct {

@@ -72,6 +72,13 @@ func allocated(devices ...resource.AllocatedDeviceStatus) resource.ResourceClaim
 	return resource.ResourceClaimStatus{Allocation: onNode("node-a"), Devices: devices}
 }
 
+// withData is the status of a claim with one device which has data.
+func withData(raw string) resource.ResourceClaimStatus {
+	device := entry(driverA, "device-0", "Up")
+	setData(&device.Data, raw)
+	return allocated(device)
+}
+
 func TestStatusChanges(t *testing.T) {
 	withParameters := func(raw string) resource.ResourceClaimStatus {
 		status := allocated()
@@ -354,6 +361,10 @@ type wrapped struct {
 	called bool
 }
 
+func (w *wrapped) PrepareForUpdate(_ context.Context, obj, _ runtime.Object) {
+	obj.(*resource.ResourceClaim).Labels = map[string]string{"upstream": "called"}
+}
+
 func (w *wrapped) ValidateUpdate(context.Context, runtime.Object, runtime.Object) field.ErrorList {
 	w.called = true
 	return field.ErrorList{field.Invalid(field.NewPath("status"), nil, "from upstream")}
@@ -369,12 +380,21 @@ func TestStatusStrategy(t *testing.T) {
 		"denied":  {true, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
+			featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.DRAResourceClaimDeviceStatus, true)
 			featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.DRAResourceClaimGranularStatusAuthorization, tc.enabled)
 			a := &asked{t: t}
 			if tc.allowed {
 				a.allowed = []string{"update binding/ in "}
 			}
 			upstream := &wrapped{}
+			claim, oldClaim := claimWith(withData(`{"a":1}`)), claimWith(withData(`{ "a": 1 }`))
+			NewStatusStrategy(upstream, a).PrepareForUpdate(request("update"), claim, oldClaim)
+			if claim.Labels["upstream"] != "called" {
+				t.Error("upstream did not prepare the claim")
+			}
+			if !reflect.DeepEqual(claim.Status, oldClaim.Status) {
+				t.Errorf("want the format that is stored, got %s", claim.Status.Devices[0].Data.Raw)
+			}
 			errs := NewStatusStrategy(upstream, a).ValidateUpdate(request("update"), claimWith(allocated()), claimWith(resource.ResourceClaimStatus{}))
 			if upstream.called != tc.validated {
 				t.Errorf("upstream's validation was called: %v", upstream.called)

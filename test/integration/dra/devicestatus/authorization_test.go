@@ -417,13 +417,25 @@ func testFormat(t *testing.T, s *server) {
 	for _, version := range s.versions {
 		for _, m := range allMethods() {
 			t.Run(version+"/"+m.name, func(t *testing.T) {
-				claim := s.newClaim(t, version, inUse("node-a"))
-				patch := []byte(`[{"op":"replace","path":"/status/devices/1/data","value":` + data + `}]`)
-				claim, err := s.claims(s.dynamic, version).Patch(context.Background(), claim.GetName(), types.JSONPatchType, patch, metav1.PatchOptions{}, "status")
+				// The allocation cannot be changed later, so it comes in a claim that
+				// has no status yet.
+				const placeholder = "as it is"
+				status := inUse("node-a")
+				status["devices"].([]any)[1].(object)["data"] = placeholder
+				status["allocation"].(object)["devices"].(object)["config"] = []any{object{
+					"source": "FromClaim", "opaque": object{"driver": driverB, "parameters": placeholder},
+				}}
+				patch, err := json.Marshal([]any{object{"op": "replace", "path": "/status", "value": status}})
 				if err != nil {
 					t.Fatal(err)
 				}
-				status := runtime.DeepCopyJSON(claim.Object["status"].(object))
+				patch = bytes.ReplaceAll(patch, []byte(`"`+placeholder+`"`), []byte(data))
+				claim := s.newClaim(t, version, object{})
+				claim, err = s.claims(s.dynamic, version).Patch(context.Background(), claim.GetName(), types.JSONPatchType, patch, metav1.PatchOptions{}, "status")
+				if err != nil {
+					t.Fatal(err)
+				}
+				status = runtime.DeepCopyJSON(claim.Object["status"].(object))
 				own := status["devices"].([]any)[0].(object)
 				own["conditions"].([]any)[0].(object)["reason"] = "Down"
 				if err := m.do(s.claims(plugin, version), claim, status); err != nil {
