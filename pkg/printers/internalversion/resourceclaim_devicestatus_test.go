@@ -198,10 +198,13 @@ func TestPrintResourceClaimCells(t *testing.T) {
 	three.Status.Devices[0].NetworkData.IPs = append(three.Status.Devices[0].NetworkData.IPs, "10.0.0.3/24")
 	nameOnly := claim.DeepCopy()
 	nameOnly.Status.Devices[0].NetworkData = &resource.NetworkDeviceData{InterfaceName: "net1"}
+	without := claim.DeepCopy()
+	without.Status.Devices[0].NetworkData = nil
 	for _, tc := range []struct {
 		claim   *resource.ResourceClaim
 		network string
 	}{
+		{without, "<none>"},
 		{claim, "net1=10.0.0.1/24,10.0.0.2/24"},
 		{three, "net1=10.0.0.1/24,10.0.0.2/24,..."},
 		{nameOnly, "net1"},

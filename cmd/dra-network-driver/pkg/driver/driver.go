@@ -672,7 +672,7 @@ func (d *Driver) Synchronize(sandboxes []Sandbox) func(context.Context) {
 	exist := sets.New[string]()
 	var running []Sandbox
 	for _, sandbox := range sandboxes {
-		if sandbox.NetNS != "" && d.NetNSExists(sandbox.NetNS) {
+		if d.NetNSExists(sandbox.NetNS) {
 			exist.Insert(sandbox.ID)
 			if sandbox.Running {
 				running = append(running, sandbox)

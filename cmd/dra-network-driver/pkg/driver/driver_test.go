@@ -546,6 +546,16 @@ func TestCrash(t *testing.T) {
 
 				// The runtime has started the pod nevertheless.
 				n.start()
+				// DEL comes first. If it fails, that is seen, even if nothing
+				// was reported before.
+				n.cni.delErr = errors.New("busy")
+				n.drain()
+				if n.claims[claim.UID].Devices[0].Attachment.Phase == Adding {
+					expectError(t, n.Attach(n.ctx, sandbox), "busy")
+					n.drain()
+					n.expectReported(claim, "net-0 Ready=False CNIDelFailed")
+				}
+				n.cni.delErr = nil
 				n.Synchronize([]Sandbox{sandbox})(n.ctx)
 				n.drain()
 				n.expectInterfaces("sandbox/net1")
@@ -571,6 +581,39 @@ func TestCrash(t *testing.T) {
 				}
 				n.drain()
 				n.expectNothingLeft()
+			})
+		}
+	})
+	t.Run("failed attach", func(t *testing.T) {
+		for name, tc := range map[string]struct {
+			arm      func(*node)
+			expected []string
+		}{
+			"before DEL of the failed device": {
+				func(n *node) { n.cni.crashBeforeDel = true },
+				[]string{"net-1 Ready=False CNIAddFailed"},
+			},
+			"before DEL of the other device": {
+				func(n *node) { n.crashOnSave = saves(Deleting) },
+				[]string{"net-0 Ready=False PodIncomplete", "net-1 Ready=False CNIAddFailed"},
+			},
+		} {
+			t.Run(name, func(t *testing.T) {
+				n := newNode(t)
+				claim := n.newClaim("claim", "net-0", "net-1")
+				n.newPod("pod", "claim")
+				n.mustPrepare(claim)
+				sandbox := n.newSandbox("pod", "sandbox")
+				n.cni.addErr, n.cni.failInterface = errors.New("no such master"), "net2"
+				tc.arm(n)
+				n.crashes(func() { _ = n.Attach(n.ctx, sandbox) })
+
+				delete(n.netns, sandbox.NetNS)
+				n.start()
+				n.Synchronize(nil)(n.ctx)
+				n.drain()
+				n.expectInterfaces()
+				n.expectReported(claim, tc.expected...)
 			})
 		}
 	})
@@ -779,6 +822,13 @@ func TestDelFails(t *testing.T) {
 		t.Errorf("not one attempt right away and then a pause: %q", n.cni.calls)
 	}
 	n.expectRetry(claim, true)
+	since := n.status.claims[claim.UID][0].Conditions[0].LastTransitionTime
+	n.clock.Step(time.Minute)
+	n.start()
+	n.drain()
+	if again := n.status.claims[claim.UID][0].Conditions[0].LastTransitionTime; !again.Equal(&since) {
+		t.Errorf("it failed first at %s, not at %s", since, again)
+	}
 	expectError(t, n.tryUnprepare(claim), "default/claim", "busy")
 
 	// The namespace goes, and the next attempt succeeds, after a restart.
@@ -802,11 +852,11 @@ func TestDelFails(t *testing.T) {
 func TestSynchronize(t *testing.T) {
 	n := newNode(t)
 	var claims []*resourceapi.ResourceClaim
-	for i, name := range []string{"new", "gone", "rebooted", "ended"} {
+	for i, name := range []string{"new", "stopped", "vanished", "gone", "rebooted", "ended"} {
 		claims = append(claims, n.newClaim(name, fmt.Sprintf("net-%d", i)))
 		n.newPod(name, name)
 		n.mustPrepare(claims[i])
-		if i > 0 {
+		if i > 2 {
 			n.mustAttach(n.newSandbox(name, name))
 		}
 	}
@@ -816,7 +866,11 @@ func TestSynchronize(t *testing.T) {
 	delete(n.netns, "/run/netns/gone")
 	ended := n.newSandbox("ended", "ended")
 	ended.Running = false // but not yet removed
-	finish := n.Synchronize([]Sandbox{n.newSandbox("new", "new"), rebooted, ended})
+	stopped := n.newSandbox("stopped", "stopped")
+	stopped.Running = false
+	vanished := n.newSandbox("vanished", "vanished")
+	finish := n.Synchronize([]Sandbox{n.newSandbox("new", "new"), stopped, vanished, rebooted, ended})
+	delete(n.netns, vanished.NetNS)
 
 	// This one starts before the work is done. It is not one of those that
 	// are gone.
@@ -827,8 +881,9 @@ func TestSynchronize(t *testing.T) {
 	finish(n.ctx)
 	n.drain()
 	n.expectInterfaces("ended/net1", "late/net1", "new/net1")
-	n.expectReported(claims[1])
-	n.expectReported(claims[2])
+	for _, claim := range claims[1:5] {
+		n.expectReported(claim)
+	}
 }
 
 // TestOtherSandbox checks that a pod whose sandbox is replaced keeps nothing of
@@ -956,8 +1011,9 @@ func TestCheck(t *testing.T) {
 	n.cni.delErr = errors.New("busy")
 	expectError(t, n.Detach(n.ctx, "sandbox"), "busy")
 	n.Check(n.ctx)
-	n.drain()
-	n.expectReported(claim, "net-0 Ready=False CNIDelFailed")
+	if reason := n.claims[claim.UID].Devices[0].Ready.Reason; reason != ReasonDelFailed {
+		t.Errorf("reason %s", reason)
+	}
 }
 
 func TestPrepare(t *testing.T) {

@@ -20,6 +20,7 @@ import (
 	"encoding/json"
 	"errors"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -37,7 +38,8 @@ import (
 )
 
 func serve(client *fake.Clientset, versions ...string) {
-	var lists []*metav1.APIResourceList
+	// Other groups have better versions.
+	lists := []*metav1.APIResourceList{{GroupVersion: "batch/v1"}, {GroupVersion: "apps/v1"}}
 	for _, version := range versions {
 		lists = append(lists, &metav1.APIResourceList{GroupVersion: resourceapi.GroupName + "/" + version})
 	}
@@ -122,6 +124,9 @@ func TestApply(t *testing.T) {
 				if patch.Subresource != "status" || patch.PatchType != types.ApplyPatchType || !*patch.PatchOptions.Force || patch.PatchOptions.FieldManager != driverName+"/"+nodeName {
 					t.Errorf("patch %+v", patch)
 				}
+				if len(devices) == 0 && !strings.Contains(string(patch.Patch), `"devices":[]`) {
+					t.Errorf("the patch does not remove the devices: %s", patch.Patch)
+				}
 				if !strings.Contains(string(patch.Patch), `"uid":"uid"`) {
 					t.Errorf("the patch would change another claim of the same name: %s", patch.Patch)
 				}
@@ -148,9 +153,33 @@ func TestApplyAfterUpgrade(t *testing.T) {
 		}
 		return false, nil, nil
 	})
-	if err := applier.Apply(ctx, "default", "claim", "uid", devices); !apierrors.IsNotFound(err) {
-		t.Errorf("error %v", err)
+	// requests are those that were made since the last call.
+	requests := func() (requests []string) {
+		for _, action := range client.Actions() {
+			requests = append(requests, action.GetVerb()+" "+action.GetResource().Resource)
+		}
+		client.ClearActions()
+		return requests
 	}
+	for _, expected := range [][]string{
+		{"get group", "patch resourceclaims", "get group"}, // the claim may be gone
+		{"patch resourceclaims", "get group"},
+	} {
+		if err := applier.Apply(ctx, "default", "claim", "uid", devices); !apierrors.IsNotFound(err) {
+			t.Errorf("error %v", err)
+		}
+		if got := slices.DeleteFunc(requests(), func(r string) bool { return r == "get resource" }); !slices.Equal(got, expected) {
+			t.Errorf("requests %q, want %q", got, expected)
+		}
+	}
+	failing := errors.New("connection refused")
+	client.PrependReactor("get", "group", func(clienttesting.Action) (bool, runtime.Object, error) { return failing != nil, nil, failing })
+	for name, applier := range map[string]*Applier{"version is known": applier, "version is not known": NewApplier(client, driverName, nodeName)} {
+		if err := applier.Apply(ctx, "default", "claim", "uid", devices); !errors.Is(err, failing) {
+			t.Errorf("%s: error %v", name, err)
+		}
+	}
+	failing = nil
 	serve(client, "v1")
 	if err := applier.Apply(ctx, "default", "claim", "uid", devices); err != nil {
 		t.Fatal(err)
@@ -178,6 +207,22 @@ func TestApplyDropped(t *testing.T) {
 	}
 	if err := applier.Apply(ctx, "default", "claim", "uid", nil); err != nil {
 		t.Errorf("nothing can be dropped, but %v", err)
+	}
+	// What others have is not what this driver wrote.
+	for name, change := range map[string]func(*resourceapi.AllocatedDeviceStatus){
+		"":       func(*resourceapi.AllocatedDeviceStatus) {},
+		"driver": func(s *resourceapi.AllocatedDeviceStatus) { s.Driver = "other.example.com" },
+		"pool":   func(s *resourceapi.AllocatedDeviceStatus) { s.Pool = "other" },
+		"device": func(s *resourceapi.AllocatedDeviceStatus) { s.Device = "net-1" },
+	} {
+		stored := deviceStatus("net-0")
+		change(&stored)
+		client.PrependReactor("patch", "resourceclaims", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, &resourceapi.ResourceClaim{Status: resourceapi.ResourceClaimStatus{Devices: []resourceapi.AllocatedDeviceStatus{stored}}}, nil
+		})
+		if err := applier.Apply(ctx, "default", "claim", "uid", []resourceapi.AllocatedDeviceStatus{deviceStatus("net-0")}); errors.Is(err, ErrStatusDropped) != (name != "") {
+			t.Errorf("other %s: error %v", name, err)
+		}
 	}
 }
 

@@ -492,6 +492,7 @@ func TestClaimFields(t *testing.T) {
 	var out bytes.Buffer
 	p := &claimPrinter{PrefixWriter: NewPrefixWriter(&out)}
 	p.fields(LEVEL_1, f)
+	p.text(LEVEL_1, words(50))
 	column := strings.Repeat(" ", claimLabelMax)
 	want := "  Short:" + column[3:] + "one\n" +
 		"  " + strings.Repeat("l", claimLabelMax) + ":  " + words(23) + "\n" +
@@ -500,7 +501,9 @@ func TestClaimFields(t *testing.T) {
 		"  List:" + column[2:] + "- " + words(22) + "\n" +
 		"     " + column + "  " + words(22) + "\n" +
 		"     " + column + "  " + words(16) + "\n" +
-		"     " + column + "- three\n"
+		"     " + column + "- three\n" +
+		"  " + words(38) + "\n" +
+		"    " + words(12) + "\n"
 	if diff := cmp.Diff(want, out.String()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
