@@ -1346,4 +1346,15 @@ func TestDir(t *testing.T) {
 	}
 	_, err = dir.Load()
 	expectError(t, err, "w.json", `UID "u"`)
+
+	// A file that cannot be replaced.
+	dir = Dir(t.TempDir())
+	if err := os.Mkdir(filepath.Join(string(dir), "u.json"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	expectError(t, dir.Save(claim), "u.json")
+	if files, err := os.ReadDir(string(dir)); err != nil || len(files) != 1 {
+		t.Errorf("left behind: %v, %v", files, err)
+	}
+	expectError(t, Dir(filepath.Join(string(dir), "missing")).Save(claim), "missing")
 }
