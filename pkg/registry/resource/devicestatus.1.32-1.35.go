@@ -74,13 +74,17 @@ func (s StatusStrategy) PrepareForUpdate(ctx context.Context, obj, old runtime.O
 // ValidateUpdate implements [rest.RESTUpdateStrategy]. Whoever may not write does not learn
 // what else is wrong, and nothing is recorded as if it had been granted.
 func (s StatusStrategy) ValidateUpdate(ctx context.Context, obj, old runtime.Object) field.ErrorList {
+	claim, oldClaim := obj.(*resource.ResourceClaim), old.(*resource.ResourceClaim)
 	if utilfeature.DefaultFeatureGate.Enabled(features.DRAResourceClaimGranularStatusAuthorization) {
-		claim, oldClaim := obj.(*resource.ResourceClaim), old.(*resource.ResourceClaim)
 		if errs := AuthorizeStatusUpdate(ctx, claim, oldClaim, s.authorizer); len(errs) > 0 {
 			return errs
 		}
 	}
-	return s.RESTUpdateStrategy.ValidateUpdate(ctx, obj, old)
+	if errs := s.RESTUpdateStrategy.ValidateUpdate(ctx, obj, old); len(errs) > 0 {
+		return errs
+	}
+	// With DRAResourceClaimDeviceStatus disabled, there are no devices.
+	return validateCanonicalIPs(&claim.Status, &oldClaim.Status)
 }
 
 // AuthorizeStatusUpdate decides whether the status of a ResourceClaim may be updated by the user who
