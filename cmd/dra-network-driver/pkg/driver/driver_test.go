@@ -75,6 +75,8 @@ type node struct {
 	failOnSave func(*Claim) bool
 	// podsErr is what asking for any pod returns.
 	podsErr error
+	// podsDeadline is until when that may take.
+	podsDeadline time.Time
 	// fatal is what ended the driver.
 	fatal    []error
 	registry *prometheus.Registry
@@ -111,7 +113,8 @@ func (n *node) start() {
 		CNI:      n.cni,
 		Store:    crashingStore{Dir(n.dir), n},
 		Status:   n.status,
-		Pods: func(_ context.Context, namespace, name string) (*v1.Pod, error) {
+		Pods: func(ctx context.Context, namespace, name string) (*v1.Pod, error) {
+			n.podsDeadline, _ = ctx.Deadline()
 			if n.podsErr != nil {
 				return nil, n.podsErr
 			}
@@ -723,6 +726,12 @@ func TestAddTakesTooLong(t *testing.T) {
 	n.expectInterfaces()
 	n.drain()
 	n.expectReported(claim, "net-0 Ready=False CNIAddFailed")
+	if err := n.tryUnprepare(claim); err != nil {
+		t.Fatal(err)
+	}
+	n.drain()
+	n.expectReported(claim)
+	n.expectNothingLeft()
 }
 
 // TestLongMessage checks that the API takes whatever a plugin says.
@@ -947,6 +956,7 @@ func TestOtherPods(t *testing.T) {
 	n.expectInterfaces()
 	// One is enough, in the order of the pod.
 	n.newPod("ordered", "b", "claim")
+	n.start()
 	n.mustAttach(n.newSandbox("ordered", "ordered"))
 	n.expectInterfaces("ordered/data", "ordered/net1")
 }

@@ -111,7 +111,7 @@ func podSandbox(sandbox Sandbox) *api.PodSandbox {
 	pod := &api.PodSandbox{
 		Id: sandbox.ID, Name: sandbox.PodName, Namespace: sandbox.PodNamespace, Uid: string(sandbox.PodUID),
 		Linux: &api.LinuxPodSandbox{Namespaces: []*api.LinuxNamespace{
-			{Type: "pid"}, {Type: "network", Path: sandbox.NetNS},
+			{Type: "pid"}, {Type: "network", Path: sandbox.NetNS}, {Type: "ipc", Path: "/proc/1/ns/ipc"},
 		}},
 	}
 	if sandbox.Running {
@@ -152,6 +152,10 @@ func TestNRI(t *testing.T) {
 	n.cni.addErr = errors.New("no such master")
 	expectError(t, event(runtime, api.Event_RUN_POD_SANDBOX, sandbox), "no such master")
 	n.expectInterfaces()
+	// Half of the time that the runtime waits is left for DEL.
+	if latest := time.Now().Add(300 * time.Second); n.podsDeadline.IsZero() || n.podsDeadline.After(latest) {
+		t.Errorf("attaching may take until %s, want %s at the latest", n.podsDeadline, latest)
+	}
 	n.cni.addErr = nil
 	if err := event(runtime, api.Event_RUN_POD_SANDBOX, sandbox); err != nil {
 		t.Fatal(err)
@@ -167,7 +171,11 @@ func TestNRI(t *testing.T) {
 	delete(n.netns, sandbox.NetNS)
 	sandbox.Running = false
 	second := n.newSandbox("other", "second")
-	runtime = accept(t, ctx, listener, podSandbox(sandbox), podSandbox(second))
+	n.newPod("stopped", "stopped")
+	n.mustPrepare(n.newClaim("stopped", "net-2"))
+	stopped := n.newSandbox("stopped", "stopped")
+	stopped.Running = false
+	runtime = accept(t, ctx, listener, podSandbox(sandbox), podSandbox(second), podSandbox(stopped))
 	nri.synchronizing.Wait()
 	n.expectInterfaces("second/net1")
 	if err := event(runtime, api.Event_STOP_POD_SANDBOX, second); err != nil {
@@ -177,6 +185,15 @@ func TestNRI(t *testing.T) {
 	if err := event(runtime, api.Event_REMOVE_POD_SANDBOX, second); err != nil {
 		t.Fatal(err)
 	}
+	// One that does not stop, because it has never started, is only removed.
+	if err := event(runtime, api.Event_RUN_POD_SANDBOX, second); err != nil {
+		t.Fatal(err)
+	}
+	n.expectInterfaces("second/net1")
+	if err := event(runtime, api.Event_REMOVE_POD_SANDBOX, second); err != nil {
+		t.Fatal(err)
+	}
+	n.expectInterfaces()
 	if !slices.Contains(n.cni.calls, "DEL sandbox/net1 without namespace") {
 		t.Errorf("calls %q", n.cni.calls)
 	}

@@ -231,4 +231,10 @@ func TestFieldManager(t *testing.T) {
 	if long1 == long2 || len(long1) > 128 {
 		t.Errorf("field managers %s and %s", long1, long2)
 	}
+	for length, kept := range map[int]bool{128: true, 129: false} {
+		node := strings.Repeat("n", length-len(driverName+"/"))
+		if manager := fieldManager(driverName, node); (manager == driverName+"/"+node) != kept {
+			t.Errorf("field manager of %d bytes becomes %s", length, manager)
+		}
+	}
 }

@@ -469,10 +469,14 @@ func TestDescribeResourceClaimLargest(t *testing.T) {
 // a class, or without a mode.
 func TestDescribeResourceClaimRequests(t *testing.T) {
 	s := newClaimServer(t, `{"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "a", "namespace": "b", "uid": "c"},
-		"spec": {"devices": {"requests": [{"name": "any", "exactly": {"allocationMode": "All"}}, {"name": "two", "exactly": {"deviceClassName": "c", "count": 2}}]}}}`)
+		"spec": {"devices": {"requests": [{"name": "any", "exactly": {"allocationMode": "All"}}, {"name": "two", "exactly": {"deviceClassName": "c", "count": 2}},
+		{"name": "\u001b[1m"}, {"name": "\u001b[2m", "firstAvailable": [{"name": "\u001b[3m", "deviceClassName": "c"}]}]}}}`)
 	got, err := s.describe("a")
 	if err != nil {
 		t.Fatal(err)
+	}
+	if strings.Contains(got, "\x1b") {
+		t.Errorf("what the terminal would take for a command: %q", got)
 	}
 	if want := "  any:\n    Device Class:  <none>\n    Count:         All\n  two:\n    Device Class:  c\n    Count:         2\n"; !strings.Contains(got, want) {
 		t.Errorf("no %q in\n%s", want, got)
