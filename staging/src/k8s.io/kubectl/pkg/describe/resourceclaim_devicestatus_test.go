@@ -364,6 +364,10 @@ func TestDescribeResourceClaimEvents(t *testing.T) {
 // TestDescribeResourceClaimVersions checks that each version which a server
 // may have is found, and that errors are those of the version it has.
 func TestDescribeResourceClaimVersions(t *testing.T) {
+	s := newClaimServer(t, `{"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "a", "namespace": "b", "uid": "c", "deletionTimestamp": "ago(3h)"}}`)
+	if got, err := s.describe("a"); err != nil || !strings.Contains(got, "State:         deleted\n") {
+		t.Errorf("not allocated, and deleted: %v\n%s", err, got)
+	}
 	for _, version := range []string{"v1", "v1beta2", "v1beta1", "v1alpha3"} {
 		t.Run(version, func(t *testing.T) {
 			s := newClaimServer(t, `{"apiVersion": "resource.k8s.io/`+version+`", "kind": "ResourceClaim", "metadata": {"name": "a", "namespace": "b", "uid": "c"}}`)
@@ -385,7 +389,7 @@ func TestDescribeResourceClaimVersions(t *testing.T) {
 			}
 		})
 	}
-	s := newClaimServer(t, `{"apiVersion": "resource.k8s.io/v2", "kind": "ResourceClaim", "metadata": {"name": "a", "namespace": "b", "uid": "c"}}`)
+	s = newClaimServer(t, `{"apiVersion": "resource.k8s.io/v2", "kind": "ResourceClaim", "metadata": {"name": "a", "namespace": "b", "uid": "c"}}`)
 	want := "the server has ResourceClaims in none of the versions v1, v1beta2, v1beta1, v1alpha3 of resource.k8s.io"
 	if got, err := s.describe("a"); err == nil || err.Error() != want {
 		t.Errorf("a version that kubectl does not know: error %v, want %s\n%s", err, want, got)
@@ -475,8 +479,10 @@ func TestDescribeResourceClaimRequests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if strings.Contains(got, "\x1b") {
-		t.Errorf("what the terminal would take for a command: %q", got)
+	for _, want := range []string{"\n  \uFFFD[1m: <unknown>\n", "\n  \uFFFD[2m: the first available of\n", "\n    \uFFFD[3m:\n"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %q in\n%s", want, got)
+		}
 	}
 	if want := "  any:\n    Device Class:  <none>\n    Count:         All\n  two:\n    Device Class:  c\n    Count:         2\n"; !strings.Contains(got, want) {
 		t.Errorf("no %q in\n%s", want, got)
