@@ -145,6 +145,7 @@ func TestNRI(t *testing.T) {
 	if !nri.Connected() {
 		t.Error("not connected")
 	}
+	n.expectMetric("dra_network_nri_connected", "", 1)
 	event := func(runtime *fakeRuntime, event api.Event, sandbox Sandbox) error {
 		_, err := runtime.plugin.StateChange(ctx, &api.StateChangeEvent{Event: event, Pod: podSandbox(sandbox)})
 		return err
@@ -203,6 +204,7 @@ func TestNRI(t *testing.T) {
 	if nri.Connected() {
 		t.Error("still connected")
 	}
+	n.expectMetric("dra_network_nri_connected", "", 0)
 	runtime.close()
 }
 
