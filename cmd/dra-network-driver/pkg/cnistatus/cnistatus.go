@@ -116,6 +116,8 @@ func convert(result types.Result) (*cni.Result, error) {
 		return nil, fmt.Errorf("%s: cannot convert it from CNI version %q: %w", root, result.Version(), err)
 	}
 	// Some versions are converted by reference.
+	copied := *converted
+	converted = &copied
 	converted.IPs = slices.Clone(converted.IPs)
 	for i, ip := range converted.IPs {
 		address, err := prefix(ip.Address, root.Child("ips").Index(i))

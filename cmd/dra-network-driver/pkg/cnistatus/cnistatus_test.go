@@ -199,6 +199,10 @@ func TestWrite(t *testing.T) {
 			if err := Write(status, result, tc.ifName); err != nil {
 				t.Fatal(err)
 			}
+			// The caller may have other uses for it.
+			if before, err := create.CreateFromBytes(printed); err != nil || !reflect.DeepEqual(result, before) {
+				t.Errorf("the result is now %+v, and was %+v, %v", result, before, err)
+			}
 			if !reflect.DeepEqual(*status.NetworkData, tc.expected) {
 				t.Errorf("networkData:\n got %+v\nwant %+v", *status.NetworkData, tc.expected)
 			}
