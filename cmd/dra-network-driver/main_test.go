@@ -167,6 +167,19 @@ func TestResources(t *testing.T) {
 	}
 }
 
+func TestOptions(t *testing.T) {
+	for expected, o := range map[string]options{
+		"--node-name or the environment variable NODE_NAME must be set": {},
+		"--devices: -1 is not in the range from 0 to 128":               {nodeName: "node", devices: -1},
+		"--devices: 129 is not in the range from 0 to 128":              {nodeName: "node", devices: 129},
+	} {
+		o.kubeconfig = "/does/not/exist"
+		if err := run(t.Context(), o); err == nil || err.Error() != expected {
+			t.Errorf("error %v, want %s", err, expected)
+		}
+	}
+}
+
 func TestIsNamespace(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "leftover")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {

@@ -20,6 +20,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -446,9 +447,28 @@ func TestValidate(t *testing.T) {
 	if errs := Validate(status, nil); len(errs) == 0 {
 		t.Error("a condition without status, reason and time is valid")
 	}
+	for raw, want := range map[string]string{
+		`{`: "must be JSON: ",
+		// A client escapes it.
+		`{"a":"` + strings.Repeat("<", 2000) + `"}`: "it has 12008 bytes, may not be more than 10240",
+	} {
+		status = &resourceapi.AllocatedDeviceStatus{Data: &runtime.RawExtension{Raw: []byte(raw)}}
+		if errs := Validate(status, nil); len(errs) != 1 || !strings.Contains(errs[0].Error(), want) {
+			t.Errorf("%.20s: %v, want %s", raw, errs, want)
+		}
+	}
 	status = &resourceapi.AllocatedDeviceStatus{Conditions: nine[:8], Data: &runtime.RawExtension{}}
 	if errs := Validate(status, nil); len(errs) != 0 {
 		t.Errorf("8 conditions: %v", errs)
+	}
+}
+
+// TestSelectMask has a mask that no plugin can print, but one that is called as a
+// library can return.
+func TestSelectMask(t *testing.T) {
+	result := &cni.Result{IPs: []*cni.IPConfig{{Address: net.IPNet{IP: net.ParseIP("2001:db8::1"), Mask: net.CIDRMask(24, 32)}}}}
+	if iface, err := Select(result, "net1"); err == nil || !strings.Contains(err.Error(), "result.ips[0].address: Invalid value") {
+		t.Errorf("%+v, %v", iface, err)
 	}
 }
 
@@ -459,6 +479,10 @@ func TestReadOther(t *testing.T) {
 	}
 	if result, err := ReadResult(status); result != nil || err != nil {
 		t.Errorf("result of an empty status: %v, %v", result, err)
+	}
+	status.Data = &runtime.RawExtension{}
+	if result, err := ReadResult(status); result != nil || err != nil {
+		t.Errorf("result of empty data: %v, %v", result, err)
 	}
 	status.NetworkData = &resourceapi.NetworkDeviceData{IPs: []string{"192.0.2.1/24", "192.0.2.2"}}
 	if _, err := ReadInterface(status); err == nil || !strings.Contains(err.Error(), "networkData.ips[1]: Invalid value") {

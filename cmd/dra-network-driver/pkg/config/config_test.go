@@ -77,7 +77,7 @@ func TestForResult(t *testing.T) {
 		{
 			name:   "inline in the claim",
 			config: []parameters{{source: claim, json: `{` + header + `, "config": ` + list + `}`}},
-			err:    "status.allocation.devices.config[0].opaque.parameters.config: Forbidden: only a DeviceClass may have it",
+			err:    "status.allocation.devices.config[1].opaque.parameters.config: Forbidden: only a DeviceClass may have it",
 		},
 		{
 			name:    "inline in the claim, allowed",
@@ -102,6 +102,15 @@ func TestForResult(t *testing.T) {
 			},
 			interfaceName: "b",
 			network:       `"storage"`,
+		},
+		{
+			name: "the claim wins, with a configuration of its own",
+			config: []parameters{
+				{source: class, json: `{` + header + `, "network": "storage"}`},
+				{source: claim, json: `{` + header + `, "config": ` + list + `}`},
+			},
+			allow:   true,
+			network: `"inline"`,
 		},
 		{
 			name: "other requests and drivers",
@@ -133,7 +142,7 @@ func TestForResult(t *testing.T) {
 		{
 			name:   "unknown network",
 			config: []parameters{{source: claim, json: `{` + header + `, "network": "backup"}`}},
-			err:    `status.allocation.devices.config[0].opaque.parameters.network: Invalid value: "backup": this node has no such network in ` + dir + `, it has: storage, ` + dir + `/20-broken.conflist`,
+			err:    `status.allocation.devices.config[1].opaque.parameters.network: Invalid value: "backup": this node has no such network in ` + dir + `, it has: storage, ` + dir + `/20-broken.conflist`,
 		},
 		{
 			name:    "several devices, one name",
@@ -152,7 +161,7 @@ func TestForResult(t *testing.T) {
 				{source: class, json: `{` + header + `, "network": "storage"}`},
 				{source: claim, json: `{` + header + `, "Network": "storage"}`},
 			},
-			err: `status.allocation.devices.config[1].opaque.parameters: not a NetworkConfig: unknown field "Network"`,
+			err: `status.allocation.devices.config[2].opaque.parameters: not a NetworkConfig: unknown field "Network"`,
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -164,6 +173,12 @@ func TestForResult(t *testing.T) {
 			for range max(1, tc.results) {
 				allocation.Devices.Results = append(allocation.Devices.Results, result)
 			}
+			// Others have nothing to do with it.
+			allocation.Devices.Results = append(allocation.Devices.Results,
+				resourceapi.DeviceRequestAllocationResult{Driver: "other.example.com", Pool: "node", Device: "net-0", Request: tc.request},
+				resourceapi.DeviceRequestAllocationResult{Driver: driverName, Pool: "node", Device: "net-9", Request: "another"},
+			)
+			allocation.Devices.Config = append(allocation.Devices.Config, resourceapi.DeviceAllocationConfiguration{Source: class})
 			for _, p := range tc.config {
 				if p.driver == "" {
 					p.driver = driverName
@@ -191,6 +206,14 @@ func TestForResult(t *testing.T) {
 				t.Errorf("interface %q, network %s", device.InterfaceName, device.Network)
 			}
 		})
+	}
+}
+
+// TestNoNetworks checks what is said on a node where nobody configured anything.
+func TestNoNetworks(t *testing.T) {
+	source := Source{Driver: driverName, Dir: t.TempDir()}
+	if _, err := source.load("storage"); err == nil || err.Error() != "this node has no networks in "+source.Dir {
+		t.Errorf("error %v", err)
 	}
 }
 
