@@ -74,9 +74,9 @@ func (b *Bench) Claims(ctx context.Context, patched, unpatched Tree) ([]Comparis
 			what, goal = "with admin access", goalWithFlag
 		}
 		create := func(server *claimServer) func() (time.Duration, error) {
-			return func() (time.Duration, error) { return server.create(ctx, flag, claims/rounds) }
+			return func() (time.Duration, error) { return server.create(ctx, flag, claims/rounds/2) }
 		}
-		result, err := compare(what, goal, claims/rounds, [2]func() (time.Duration, error){create(servers[0]), create(servers[1])})
+		result, err := compare(what, goal, claims/rounds/2, [2]func() (time.Duration, error){create(servers[0]), create(servers[1])})
 		if err != nil {
 			return nil, err
 		}

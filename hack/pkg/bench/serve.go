@@ -69,23 +69,25 @@ func comparisonTable(columns [3]string, results []Comparison) string {
 // alike if the parts are short.
 const rounds = 25
 
-// compare has n requests made in each round by two servers in turn. The first one is what
-// the second one is compared with. Each call returns how long it took.
+// compare has n requests made by two servers in turn, twice by each in a round. The first one
+// is what the second one is compared with. Each call returns how long it took.
 func compare(what string, goal float64, n int, servers [2]func() (time.Duration, error)) (Comparison, error) {
 	var rates [2][]float64
 	var ratios []float64
-	for round := range rounds {
-		var last [2]float64
-		// Whoever comes first has no advantage.
-		for _, i := range []int{round % 2, 1 - round%2} {
-			took, err := servers[i]()
+	for range rounds {
+		var took [2]time.Duration
+		// It matters who was measured before, and there may be a trend. In this order, both
+		// have the same of it; with one turn for each, the median of the ratios was that of
+		// whichever order came more often.
+		for _, i := range []int{0, 1, 1, 0} {
+			t, err := servers[i]()
 			if err != nil {
 				return Comparison{}, err
 			}
-			last[i] = float64(n) / took.Seconds()
-			rates[i] = append(rates[i], last[i])
+			took[i] += t
+			rates[i] = append(rates[i], float64(n)/t.Seconds())
 		}
-		ratios = append(ratios, last[1]/last[0])
+		ratios = append(ratios, took[0].Seconds()/took[1].Seconds())
 	}
 	return Comparison{What: what, Base: median(rates[0]), Measured: median(rates[1]), Ratio: median(ratios), Goal: goal}, nil
 }

@@ -127,7 +127,7 @@ func TestStatusWrites(t *testing.T) {
 					t.Fatalf("gate %s: want a request of its own by %s, got: %s", gate, user, request)
 				}
 			}
-			if want := (rounds + 1) * statusWrites; len(different) != want {
+			if want := (2*rounds + 1) * statusWrites; len(different) != want {
 				t.Errorf("gate %s: want %d different writes by %s, got %d", gate, want, user, len(different))
 			}
 			if want := map[bool]int{true: 1, false: 0}[i == 0]; foreign != want {
@@ -233,7 +233,7 @@ func TestCompare(t *testing.T) {
 	if want := (Comparison{What: "x", Base: 10, Measured: 5, Ratio: 0.5, Goal: 0.9}); result != want {
 		t.Errorf("want %+v, got %+v", want, result)
 	}
-	if fmt.Sprint(calls[:4]) != "[0 1 1 0]" || len(calls) != 2*rounds {
+	if fmt.Sprint(calls[:4]) != "[0 1 1 0]" || len(calls) != 4*rounds {
 		t.Errorf("unexpected order: %v", calls)
 	}
 }

@@ -31,8 +31,8 @@ import (
 const StatusPackage = "test/integration/dra/devicestatus"
 
 const (
-	// statusWrites is how often each driver writes in each round.
-	statusWrites = 2
+	// statusWrites is how often each driver writes in each turn.
+	statusWrites = 1
 	// goalStatus is for the throughput with authorization in relation to that without.
 	goalStatus = 0.9
 )
