@@ -18,6 +18,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 
 	"kubernetes-dra/hack/pkg/codegen"
 	"kubernetes-dra/hack/pkg/ledger"
@@ -56,7 +57,8 @@ func runVerify(ctx context.Context, args []string) error {
 		Tree: func(release string) (*tree.Tree, error) {
 			t, err := openTree(release)
 			if err == nil {
-				t.Log = log
+				// Trees are built beside each other.
+				t.Log = func(format string, args ...any) { log("%s: %s", release, fmt.Sprintf(format, args...)) }
 			}
 			return t, err
 		},

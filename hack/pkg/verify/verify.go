@@ -34,6 +34,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"kubernetes-dra/hack/pkg/codegen"
 	"kubernetes-dra/hack/pkg/git"
@@ -481,25 +482,38 @@ func (v *Verifier) vet(ctx context.Context) error {
 // trees builds the tree of each carried release, and compares the API delta
 // in the repository with the generated one.
 func (v *Verifier) trees(ctx context.Context) error {
-	var errs []error
-	for _, r := range v.Ledger.Carried() {
-		t, err := v.Tree(r.Name)
-		if err != nil {
-			return err
-		}
-		state, err := t.Build(ctx)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("release %s: %w", r.Name, err))
-			continue
-		}
-		if err := v.apiDelta(ctx, t, state); err != nil {
-			errs = append(errs, err)
-		}
-		if err := v.CheckGenerators(ctx, t, state); err != nil {
-			errs = append(errs, fmt.Errorf("release %s: %w", r.Name, err))
-		}
+	// Generators use one CPU for a large part of their time.
+	const parallel = 2
+	releases := v.Ledger.Carried()
+	errs := make([]error, len(releases))
+	var all sync.WaitGroup
+	slots := make(chan struct{}, parallel)
+	for i, r := range releases {
+		slots <- struct{}{}
+		all.Go(func() {
+			errs[i] = v.tree(ctx, r)
+			<-slots
+		})
 	}
+	all.Wait()
 	return errors.Join(errs...)
+}
+
+// tree builds the tree of a release, and checks it.
+func (v *Verifier) tree(ctx context.Context, r *ledger.Release) error {
+	t, err := v.Tree(r.Name)
+	if err != nil {
+		return err
+	}
+	state, err := t.Build(ctx)
+	if err != nil {
+		return fmt.Errorf("release %s: %w", r.Name, err)
+	}
+	err = v.apiDelta(ctx, t, state)
+	if generatorErr := v.CheckGenerators(ctx, t, state); generatorErr != nil {
+		err = errors.Join(err, fmt.Errorf("release %s: %w", r.Name, generatorErr))
+	}
+	return err
 }
 
 // apiDelta checks the reviewed difference between the API that upstream serves
