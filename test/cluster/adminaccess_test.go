@@ -22,9 +22,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -55,11 +53,9 @@ func (e *env) example(name string) string {
 // replace fails if there is nothing to replace.
 func (e *env) replace(text string, oldnew ...string) string {
 	e.Helper()
-	for pair := range slices.Chunk(oldnew, 2) {
-		if !strings.Contains(text, pair[0]) {
-			e.Fatalf("no %q in\n%s", pair[0], text)
-		}
-		text = strings.ReplaceAll(text, pair[0], pair[1])
+	text, err := cluster.ReplaceAll(text, oldnew...)
+	if err != nil {
+		e.Fatal(err)
 	}
 	return text
 }
@@ -82,7 +78,7 @@ func (e *env) apply(manifest string) (string, error) {
 	if err := os.WriteFile(file, []byte(manifest), 0o644); err != nil {
 		e.Fatal(err)
 	}
-	out, err := exec.CommandContext(e.ctx, shared.Kubectl(), "--kubeconfig="+shared.Kubeconfig(), "apply", "-f", file).CombinedOutput()
+	out, err := shared.KubectlCommand(e.ctx, "apply", "-f", file).CombinedOutput()
 	return string(out), err
 }
 

@@ -29,7 +29,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"strings"
@@ -204,7 +203,7 @@ func (e *env) explain() {
 		{"get", "jobs,pods", "-o", "wide"},
 		{"get", "events"},
 	} {
-		cmd := exec.Command(shared.Kubectl(), append([]string{"--kubeconfig=" + shared.Kubeconfig(), "--namespace=" + e.namespace}, args...)...)
+		cmd := shared.KubectlCommand(context.Background(), append([]string{"--namespace=" + e.namespace}, args...)...)
 		out, _ := cmd.CombinedOutput()
 		lines := strings.Split(string(out), "\n")
 		e.Logf("kubectl %s:\n%s", strings.Join(args, " "), strings.Join(lines[max(0, len(lines)-60):], "\n"))
@@ -401,7 +400,7 @@ func (e *env) event(kind, name string, matches func(event *corev1.Event) bool) s
 // kubectl runs it, and returns what it prints.
 func kubectl(t *testing.T, args ...string) string {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), shared.Kubectl(), append([]string{"--kubeconfig=" + shared.Kubeconfig()}, args...)...)
+	cmd := shared.KubectlCommand(t.Context(), args...)
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()

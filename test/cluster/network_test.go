@@ -177,7 +177,7 @@ func (e *env) deployNetworkDriver() {
 
 func (e *env) explainNetworkDriver() {
 	for _, args := range [][]string{{"get", "pods", "-o", "wide"}, {"get", "events"}, {"logs", "daemonset/" + cluster.NetworkDaemonSet, "--tail=100"}} {
-		out, _ := exec.Command(shared.Kubectl(), append([]string{"--kubeconfig=" + shared.Kubeconfig(), "--namespace=" + cluster.NetworkNamespace}, args...)...).CombinedOutput()
+		out, _ := shared.KubectlCommand(context.Background(), append([]string{"--namespace=" + cluster.NetworkNamespace}, args...)...).CombinedOutput()
 		e.Logf("kubectl %s:\n%s", strings.Join(args, " "), out)
 	}
 }
@@ -428,9 +428,9 @@ func (e *env) exec(pod string, command ...string) string {
 	e.Helper()
 	var out []byte
 	e.eventually("run "+strings.Join(command, " ")+" in "+pod, func() error {
-		args := append([]string{"--kubeconfig=" + shared.Kubeconfig(), "--namespace=" + e.namespace, "exec", pod, "--"}, command...)
+		args := append([]string{"--namespace=" + e.namespace, "exec", pod, "--"}, command...)
 		var err error
-		if out, err = exec.CommandContext(e.ctx, shared.Kubectl(), args...).CombinedOutput(); err != nil {
+		if out, err = shared.KubectlCommand(e.ctx, args...).CombinedOutput(); err != nil {
 			err = fmt.Errorf("%w: %s", err, out)
 		}
 		return err
@@ -483,7 +483,7 @@ func (e *env) kubectlDelete(manifest string, args ...string) {
 
 func (e *env) kubectlWith(ctx context.Context, manifest string, args []string) {
 	e.Helper()
-	cmd := exec.CommandContext(ctx, shared.Kubectl(), append(append([]string{"--kubeconfig=" + shared.Kubeconfig()}, args...), "--filename=-")...)
+	cmd := shared.KubectlCommand(ctx, append(args, "--filename=-")...)
 	cmd.Stdin = strings.NewReader(manifest)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		e.Errorf("kubectl %s: %v: %s", strings.Join(args, " "), err, out)
@@ -495,8 +495,8 @@ func (e *env) kubectlDeleteNames(names ...string) {
 	if os.Getenv("KEEP") == "true" {
 		return
 	}
-	args := append([]string{"--kubeconfig=" + shared.Kubeconfig(), "delete", "--ignore-not-found"}, names...)
-	if out, err := exec.Command(shared.Kubectl(), args...).CombinedOutput(); err != nil {
+	args := append([]string{"delete", "--ignore-not-found"}, names...)
+	if out, err := shared.KubectlCommand(context.Background(), args...).CombinedOutput(); err != nil {
 		e.Errorf("kubectl delete %q: %v: %s", names, err, out)
 	}
 }

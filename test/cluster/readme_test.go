@@ -17,8 +17,8 @@ limitations under the License.
 package cluster
 
 import (
+	"context"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -63,7 +63,7 @@ func TestReadme(t *testing.T) {
 	}
 	// They are not in the namespace.
 	t.Cleanup(func() {
-		cmd := exec.Command(shared.Kubectl(), "--kubeconfig="+shared.Kubeconfig(), "delete", "deviceclass,resourceslice", "shared-accelerator")
+		cmd := shared.KubectlCommand(context.Background(), "delete", "deviceclass,resourceslice", "shared-accelerator")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Errorf("%v: %s", err, out)
 		}

@@ -22,7 +22,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -57,7 +56,7 @@ func (e *env) pods(job string) map[string]*corev1.Pod {
 // tells it, which gets killed then.
 func (e *env) tell(pod string) {
 	e.Helper()
-	cmd := exec.CommandContext(e.ctx, shared.Kubectl(), "--kubeconfig="+shared.Kubeconfig(), "--namespace="+e.namespace, "exec", pod, "--", "touch", "/tmp/end")
+	cmd := shared.KubectlCommand(e.ctx, "--namespace="+e.namespace, "exec", pod, "--", "touch", "/tmp/end")
 	if out, err := cmd.CombinedOutput(); err != nil && !strings.Contains(string(out), "exit code 137") {
 		e.Fatalf("end pod %s: %v: %s", pod, err, out)
 	}

@@ -215,6 +215,11 @@ func (c *Cluster) Kubeconfig() string { return c.path("admin.kubeconfig") }
 // Kubectl is the program.
 func (c *Cluster) Kubectl() string { return filepath.Join(c.Options.Bin, "kubectl") }
 
+// KubectlCommand is a call of it by the administrator, that has not been started.
+func (c *Cluster) KubectlCommand(ctx context.Context, args ...string) *exec.Cmd {
+	return exec.CommandContext(ctx, c.Kubectl(), append([]string{"--kubeconfig=" + c.Kubeconfig()}, args...)...)
+}
+
 // LogFile is where a component writes to.
 func (c *Cluster) LogFile(component string) string { return c.path("logs", component+".log") }
 

@@ -74,17 +74,25 @@ func (c *Cluster) NetworkExample(version string) (string, error) {
 	)
 }
 
-// readReplaced reads a file of the repository, and replaces pairs of strings in it. All
-// of them must be there.
+// readReplaced reads a file of the repository, and replaces pairs of strings in it.
 func (c *Cluster) readReplaced(name string, oldNew ...string) (string, error) {
 	data, err := os.ReadFile(filepath.Join(c.Options.Repo, filepath.FromSlash(name)))
 	if err != nil {
 		return "", err
 	}
-	text := string(data)
+	text, err := ReplaceAll(string(data), oldNew...)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", name, err)
+	}
+	return text, nil
+}
+
+// ReplaceAll replaces pairs of strings in a manifest, each of which must be in it:
+// otherwise the manifest is not what the caller believes.
+func ReplaceAll(text string, oldNew ...string) (string, error) {
 	for pair := range slices.Chunk(oldNew, 2) {
 		if !strings.Contains(text, pair[0]) {
-			return "", fmt.Errorf("%s has no %q", name, pair[0])
+			return "", fmt.Errorf("no %q in\n%s", pair[0], text)
 		}
 		text = strings.ReplaceAll(text, pair[0], pair[1])
 	}

@@ -21,8 +21,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
@@ -190,8 +188,7 @@ func (s *story) showKubectl(ctx context.Context, args ...string) error {
 }
 
 func (s *story) kubectl(ctx context.Context, stdin string, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, s.cluster.Kubectl(), args...)
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+s.cluster.Kubeconfig())
+	cmd := s.cluster.KubectlCommand(ctx, args...)
 	cmd.Stdin = strings.NewReader(stdin)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
