@@ -13,7 +13,6 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-# What CI runs is what the README tells a contributor to run. make test installs
 # Installs what "make verify" needs from the distribution and is not there. It
 # needs root; for anybody else it names the packages and goes on.
 
