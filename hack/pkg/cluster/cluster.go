@@ -41,6 +41,7 @@ import (
 	"syscall"
 	"time"
 
+	"kubernetes-dra/hack/pkg/image"
 	"kubernetes-dra/hack/pkg/tools"
 )
 
@@ -94,7 +95,7 @@ type Options struct {
 	// on the real node, "10.200" for example.
 	PodSubnet string
 	// Images are for pods on the real node, besides ShellImage.
-	Images []Image
+	Images []image.Image
 	// Private are folders of which the real node has its own, besides those of
 	// containerd and the kubelet.
 	Private []string

@@ -27,15 +27,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-containerregistry/pkg/name"
-	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/yaml"
 )
@@ -348,72 +345,6 @@ func TestDownRemovesAll(t *testing.T) {
 	// Twice is not an error.
 	if err := later.Down(t.Context()); err != nil {
 		t.Error(err)
-	}
-}
-
-func TestImage(t *testing.T) {
-	archive := filepath.Join(t.TempDir(), "image.tar")
-	files := []file{{name: "bin/", mode: 0o755}, {name: "bin/tool", mode: 0o755, content: []byte("program")}, {name: "bin/alias", mode: 0o777, target: "tool"}}
-	img := Image{
-		Names:      []string{ShellImage, "registry.example.com/other:1"},
-		Entrypoint: []string{"tool"},
-		Command:    []string{"argument"},
-	}
-	if err := writeImage(archive, img, files); err != nil {
-		t.Fatal(err)
-	}
-	for _, ref := range img.Names {
-		tag, err := name.NewTag(ref)
-		if err != nil {
-			t.Fatal(err)
-		}
-		image, err := tarball.ImageFromPath(archive, &tag)
-		if err != nil {
-			t.Fatal(err)
-		}
-		config, err := image.ConfigFile()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if config.OS != "linux" || config.Architecture == "" ||
-			!slices.Equal(config.Config.Entrypoint, img.Entrypoint) || !slices.Equal(config.Config.Cmd, img.Command) {
-			t.Errorf("%s: unexpected configuration: %+v", ref, config)
-		}
-		if layers, err := image.Layers(); err != nil || len(layers) != 1 {
-			t.Errorf("%s: want one layer, got %d, %v", ref, len(layers), err)
-		}
-	}
-}
-
-func TestImageFiles(t *testing.T) {
-	program := filepath.Join(t.TempDir(), "built")
-	if err := os.WriteFile(program, []byte("program"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	files, err := Image{Programs: map[string]string{"/b/tool": program, "/a": program}}.files(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := []file{{name: "a", mode: 0o755, content: []byte("program")}, {name: "b/tool", mode: 0o755, content: []byte("program")}}
-	if !reflect.DeepEqual(files, want) {
-		t.Errorf("got %+v, want %+v", files, want)
-	}
-	for target, source := range map[string]string{"relative": program, "/tool": program + "-missing"} {
-		if _, err := (Image{Programs: map[string]string{target: source}}).files(t.Context()); err == nil {
-			t.Errorf("%s from %s: no error", target, source)
-		}
-	}
-	if staticBusybox() == "" {
-		t.Skip("no static busybox on this machine")
-	}
-	shell, err := Image{Shell: true, Programs: map[string]string{"/tool": program}}.files(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range []string{"bin/sh", "bin/busybox", "tool"} {
-		if !slices.ContainsFunc(shell, func(f file) bool { return f.name == name }) {
-			t.Errorf("the image has no %s", name)
-		}
 	}
 }
 

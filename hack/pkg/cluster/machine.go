@@ -18,7 +18,6 @@ package cluster
 
 import (
 	"context"
-	"debug/elf"
 	"fmt"
 	"os"
 	"os/exec"
@@ -26,6 +25,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"kubernetes-dra/hack/pkg/image"
 )
 
 const cgroupRoot = "/sys/fs/cgroup"
@@ -44,7 +45,7 @@ var requirements = []requirement{
 	{"libseccomp with its headers", []string{"libseccomp-dev"}, func(ctx context.Context) bool {
 		return exec.CommandContext(ctx, "pkg-config", "--exists", "libseccomp").Run() == nil
 	}},
-	{"a static busybox", []string{"busybox-static"}, func(context.Context) bool { return staticBusybox() != "" }},
+	{"a static busybox", []string{"busybox-static"}, func(context.Context) bool { return image.Busybox() != "" }},
 	{"ip", []string{"iproute2"}, func(context.Context) bool { return hasProgram("ip") }},
 	{"unshare and nsenter", []string{"util-linux"}, func(context.Context) bool { return hasProgram("unshare") && hasProgram("nsenter") }},
 	{"mount", []string{"mount"}, func(context.Context) bool { return hasProgram("mount") && hasProgram("umount") }},
@@ -53,26 +54,6 @@ var requirements = []requirement{
 func hasProgram(name string) bool {
 	_, err := exec.LookPath(name)
 	return err == nil
-}
-
-// staticBusybox is a busybox that needs no library.
-func staticBusybox() string {
-	candidates := []string{"/bin/busybox", "/usr/bin/busybox"}
-	if name, err := exec.LookPath("busybox"); err == nil {
-		candidates = append(candidates, name)
-	}
-	for _, name := range candidates {
-		f, err := elf.Open(name)
-		if err != nil {
-			continue
-		}
-		dynamic := slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP })
-		_ = f.Close()
-		if !dynamic {
-			return name
-		}
-	}
-	return ""
 }
 
 // prepareMachine installs what is missing. It returns the reason why there

@@ -26,20 +26,20 @@ import (
 	"slices"
 	"strings"
 
-	"kubernetes-dra/hack/pkg/cluster"
+	"kubernetes-dra/hack/pkg/image"
 )
 
-// image is one that the specs use.
-type image struct {
+// suiteImage is one that the specs use.
+type suiteImage struct {
 	// name is that of the image without registry and tag.
 	name string
-	cluster.Image
+	image.Image
 }
 
 // Images are those of the specs, made from what is on this machine. The suite
 // says what they are called: it knows the registries and tags of its release,
 // except for those that stand in its manifests only.
-func (s *Suite) Images(ctx context.Context) ([]cluster.Image, error) {
+func (s *Suite) Images(ctx context.Context) ([]image.Image, error) {
 	out, err := s.ask(ctx, "--list-images")
 	if err != nil {
 		return nil, err
@@ -49,7 +49,7 @@ func (s *Suite) Images(ctx context.Context) ([]cluster.Image, error) {
 		return nil, err
 	}
 	names := imageNames(out + manifests)
-	var images []cluster.Image
+	var images []image.Image
 	for _, img := range s.images() {
 		img.Names = names[img.name]
 		if len(img.Names) == 0 {
@@ -61,18 +61,18 @@ func (s *Suite) Images(ctx context.Context) ([]cluster.Image, error) {
 	return images, nil
 }
 
-func (s *Suite) images() []image {
+func (s *Suite) images() []suiteImage {
 	program := func(path, name string) map[string]string { return map[string]string{path: s.program(name)} }
-	return []image{
-		{"agnhost", cluster.Image{
+	return []suiteImage{
+		{"agnhost", image.Image{
 			Programs: program("/agnhost", agnhost), Shell: true, Entrypoint: []string{"/agnhost"}, Command: []string{"pause"},
 		}},
-		{"busybox", cluster.Image{Shell: true, Command: []string{"sh"}}},
-		{"hostpathplugin", cluster.Image{
+		{"busybox", image.Image{Shell: true, Command: []string{"sh"}}},
+		{"hostpathplugin", image.Image{
 			Programs: program("/hostpathplugin", hostPathProgram), Shell: true, Entrypoint: []string{"/hostpathplugin"},
 		}},
-		{"pause", cluster.Image{Programs: program("/pause", pauseProgram), Entrypoint: []string{"/pause"}}},
-		{"sample-device-plugin", cluster.Image{
+		{"pause", image.Image{Programs: program("/pause", pauseProgram), Entrypoint: []string{"/pause"}}},
+		{"sample-device-plugin", image.Image{
 			Programs: program("/sampledeviceplugin", devicePlugin), Shell: true, Entrypoint: []string{"/sampledeviceplugin", "-alsologtostderr"},
 		}},
 	}

@@ -1,0 +1,148 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package image
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"reflect"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+)
+
+func TestWrite(t *testing.T) {
+	dir := t.TempDir()
+	program := filepath.Join(dir, "built")
+	if err := os.WriteFile(program, []byte("program"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	img := Image{
+		Names:      []string{"docker.io/library/busybox:stable", "registry.example.com/other:1"},
+		Programs:   map[string]string{"/tool": program},
+		Entrypoint: []string{"/tool"},
+		Command:    []string{"argument"},
+		Arch:       "riscv64",
+	}
+	archive := filepath.Join(dir, "image.tar")
+	if err := img.Write(t.Context(), archive); err != nil {
+		t.Fatal(err)
+	}
+	for _, ref := range img.Names {
+		tag, err := name.NewTag(ref)
+		if err != nil {
+			t.Fatal(err)
+		}
+		image, err := tarball.ImageFromPath(archive, &tag)
+		if err != nil {
+			t.Fatal(err)
+		}
+		config, err := image.ConfigFile()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if config.OS != "linux" || config.Architecture != "riscv64" ||
+			!slices.Equal(config.Config.Entrypoint, img.Entrypoint) || !slices.Equal(config.Config.Cmd, img.Command) {
+			t.Errorf("%s: unexpected configuration: %+v", ref, config)
+		}
+		if layers, err := image.Layers(); err != nil || len(layers) != 1 {
+			t.Errorf("%s: want one layer, got %d, %v", ref, len(layers), err)
+		}
+	}
+}
+
+func TestWriteAgain(t *testing.T) {
+	img := Image{Names: []string{"a:1", "b:1", "c:1", "d:1", "e:1", "f:1"}, Files: map[string][]byte{"/b": []byte("b"), "/a": []byte("a"), "/c/d": nil}}
+	var archives [][]byte
+	for range 2 {
+		archive := filepath.Join(t.TempDir(), "image.tar")
+		if err := img.Write(t.Context(), archive); err != nil {
+			t.Fatal(err)
+		}
+		content, err := os.ReadFile(archive)
+		if err != nil {
+			t.Fatal(err)
+		}
+		archives = append(archives, content)
+	}
+	if !bytes.Equal(archives[0], archives[1]) {
+		t.Error("the same image has other bytes the second time")
+	}
+}
+
+func TestFiles(t *testing.T) {
+	program := filepath.Join(t.TempDir(), "built")
+	if err := os.WriteFile(program, []byte("program"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	files, err := Image{
+		Programs: map[string]string{"/b/tool": program, "/a": program},
+		Files:    map[string][]byte{"/etc/config": []byte("content")},
+	}.files(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []file{
+		{name: "a", mode: 0o755, content: []byte("program")},
+		{name: "b/tool", mode: 0o755, content: []byte("program")},
+		{name: "etc/config", mode: 0o644, content: []byte("content")},
+	}
+	if !reflect.DeepEqual(files, want) {
+		t.Errorf("got %+v, want %+v", files, want)
+	}
+	if Busybox() == "" {
+		t.Skip("no static busybox on this machine")
+	}
+	shell, err := Image{Shell: true, Programs: map[string]string{"/tool": program}}.files(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"bin/sh", "bin/busybox", "tool"} {
+		if !slices.ContainsFunc(shell, func(f file) bool { return f.name == name }) {
+			t.Errorf("the image has no %s", name)
+		}
+	}
+}
+
+func TestErrors(t *testing.T) {
+	program := filepath.Join(t.TempDir(), "built")
+	if err := os.WriteFile(program, nil, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	foreign := "riscv64"
+	if runtime.GOARCH == foreign {
+		foreign = "amd64"
+	}
+	for want, img := range map[string]Image{
+		"no name":                     {},
+		"repository can only contain": {Names: []string{"UPPER:1"}},
+		`"relative" in the image`:     {Names: []string{"a:1"}, Programs: map[string]string{"relative": program}},
+		`"/../up" in the image`:       {Names: []string{"a:1"}, Files: map[string][]byte{"/../up": nil}},
+		"no such file":                {Names: []string{"a:1"}, Programs: map[string]string{"/tool": program + "-missing"}},
+		"a shell for " + foreign:      {Names: []string{"a:1"}, Shell: true, Arch: foreign},
+	} {
+		err := img.Write(t.Context(), filepath.Join(t.TempDir(), "image.tar"))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("want an error with %q, got %v", want, err)
+		}
+	}
+}
