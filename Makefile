@@ -24,6 +24,8 @@ export RELEASE
 # FEATURE is the slug of the feature to which "make save" attributes edits of
 # upstream files.
 FEATURE ?=
+# ARCH are the architectures of "make release".
+ARCH ?=
 # QUICK=1 makes "make bench" short.
 QUICK ?=
 
@@ -48,6 +50,10 @@ tree: ## Build the Kubernetes tree _output/$(RELEASE)/kubernetes.
 .PHONY: patches
 patches: ## Write the tree's commits as a series for git am into _output/$(RELEASE)/patches.
 	@$(CARRY) patches --release $(RELEASE)
+
+.PHONY: release
+release: ## Server tarballs, images, checksums, SBOM into _output/$(RELEASE)/release. ARCH=amd64,arm64
+	@$(CARRY) release --release $(RELEASE) $(if $(ARCH),--arch $(ARCH))
 
 ##@ Run
 

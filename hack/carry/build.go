@@ -22,6 +22,7 @@ import (
 	"path/filepath"
 
 	"kubernetes-dra/hack/pkg/binaries"
+	"kubernetes-dra/hack/pkg/tree"
 )
 
 func init() {
@@ -43,28 +44,36 @@ func runBuild(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	state, err := t.Build(ctx)
+	options, err := buildOptions(ctx, t)
 	if err != nil {
 		return err
+	}
+	if flags.NArg() > 0 {
+		options.Names = flags.Args()
+	}
+	options.Debug = os.Getenv("DBG") == "1"
+	return binaries.Build(ctx, options)
+}
+
+// buildOptions brings the tree up to date, and says how its binaries are built.
+func buildOptions(ctx context.Context, t *tree.Tree) (binaries.Options, error) {
+	state, err := t.Build(ctx)
+	if err != nil {
+		return binaries.Options{}, err
 	}
 	edited, err := t.Edited(ctx)
 	if err != nil {
-		return err
+		return binaries.Options{}, err
 	}
-	names := binaries.Names
-	if flags.NArg() > 0 {
-		names = flags.Args()
-	}
-	return binaries.Build(ctx, binaries.Options{
+	return binaries.Options{
 		Tree:    t.Dir(),
 		Bin:     filepath.Join(t.Output, "bin"),
 		LogFile: filepath.Join(t.Output, "build.log"),
-		Names:   names,
+		Names:   binaries.Names,
 		Version: t.Ledger.Stamp(t.Release),
 		Commit:  state.Head,
 		Date:    t.Release.Date(),
 		Dirty:   len(edited) > 0,
-		Debug:   os.Getenv("DBG") == "1",
 		Log:     t.Log,
-	})
+	}, nil
 }

@@ -58,6 +58,9 @@ type Options struct {
 	Dirty bool
 	// Debug keeps the symbols for a debugger.
 	Debug bool
+	// Arch is the architecture as Go calls it, by default that of this
+	// machine.
+	Arch string
 	// Log tells the user what is going on.
 	Log func(format string, args ...any)
 }
@@ -74,7 +77,7 @@ func Build(ctx context.Context, o Options) error {
 	for _, name := range o.Names {
 		args = append(args, "./cmd/"+name)
 	}
-	want, err := newStamp(ctx, args)
+	want, err := newStamp(ctx, o, args)
 	if err != nil {
 		return err
 	}
@@ -94,6 +97,14 @@ func Build(ctx context.Context, o Options) error {
 	}
 	o.Log("%s: %d binaries in %s", o.Bin, len(o.Names), time.Since(start).Round(time.Second))
 	return nil
+}
+
+// environ is that of the go command.
+func (o Options) environ() []string {
+	if o.Arch == "" {
+		return goenv.Environ()
+	}
+	return goenv.Environ("GOOS=linux", "GOARCH="+o.Arch)
 }
 
 // ldflags set the version, like upstream's hack/lib/version.sh. They concern
@@ -135,7 +146,7 @@ func compile(ctx context.Context, o Options, args []string) error {
 	fmt.Fprintf(log, "cd %s && go %s\n", o.Tree, strings.Join(args, " "))
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = o.Tree
-	cmd.Env = goenv.Environ()
+	cmd.Env = o.environ()
 	// Let go remove its temporary files.
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 10 * time.Second
@@ -202,9 +213,9 @@ type file struct {
 	Time time.Time
 }
 
-func newStamp(ctx context.Context, args []string) (*stamp, error) {
+func newStamp(ctx context.Context, o Options, args []string) (*stamp, error) {
 	cmd := exec.CommandContext(ctx, "go", "env", "GOVERSION", "GOFLAGS", "GOOS", "GOARCH", "GOAMD64", "GOARM64", "CGO_ENABLED")
-	cmd.Env = goenv.Environ()
+	cmd.Env = o.environ()
 	out, err := cmd.Output()
 	if err != nil {
 		return nil, fmt.Errorf("go env: %w", err)

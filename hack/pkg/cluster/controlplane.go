@@ -38,6 +38,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"kubernetes-dra/hack/pkg/tools"
+	"kubernetes-dra/hack/pkg/upstream"
 )
 
 // auditPolicy keeps what tests look at: who wrote which object of
@@ -190,13 +191,7 @@ func (c *Cluster) runtimeConfig() string {
 	if c.Options.RuntimeConfig != "" {
 		list = append(list, c.Options.RuntimeConfig)
 	}
-	switch {
-	case c.Minor >= 34:
-	case c.Minor == 33:
-		list = append(list, "resource.k8s.io/v1beta1=true", "resource.k8s.io/v1beta2=true")
-	default:
-		list = append(list, "resource.k8s.io/v1beta1=true")
-	}
+	list = append(list, upstream.RuntimeConfig(c.Minor)...)
 	return strings.Join(list, ",")
 }
 

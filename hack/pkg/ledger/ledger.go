@@ -402,6 +402,14 @@ func (l *Ledger) Stamp(r *Release) string {
 	return fmt.Sprintf("%s+dra.%d", r.Version, l.Carry)
 }
 
+// Minor is that of the version: 36 of 1.36.
+func (r *Release) Minor() int {
+	if ns := numbers(r.Name); len(ns) > 1 {
+		return ns[1]
+	}
+	return 0
+}
+
 // Date is the time of the release, the zero time if the ledger does not say.
 func (r *Release) Date() time.Time {
 	t, err := time.Parse(time.RFC3339, r.Released)

@@ -380,3 +380,17 @@ func (s *Source) Verify() error {
 	}
 	return errors.Join(errs...)
 }
+
+// RuntimeConfig are the versions of resource.k8s.io that the API server of 1.<minor>
+// serves only if its --runtime-config says so: all but those of 1.34 and later, where
+// the API is v1.
+func RuntimeConfig(minor int) []string {
+	switch {
+	case minor >= 34:
+		return nil
+	case minor == 33:
+		return []string{"resource.k8s.io/v1beta1=true", "resource.k8s.io/v1beta2=true"}
+	default:
+		return []string{"resource.k8s.io/v1beta1=true"}
+	}
+}

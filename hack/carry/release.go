@@ -1,0 +1,71 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"context"
+	"path/filepath"
+	"strings"
+
+	"kubernetes-dra/hack/pkg/release"
+	"kubernetes-dra/hack/pkg/upstream"
+)
+
+func init() {
+	register(command{
+		name:  "release",
+		args:  "[--release 1.36] [--arch amd64,arm64] [--output dir]",
+		short: "server tarballs, checksums, configurations, into _output/<release>/release",
+		run:   runRelease,
+	})
+}
+
+func runRelease(ctx context.Context, args []string) error {
+	flags := newFlags("release")
+	name := flags.String("release", "", "release of Kubernetes (default: the newest)")
+	arches := flags.String("arch", strings.Join(release.Architectures, ","), "architectures")
+	output := flags.String("output", "", "folder of the release (default: _output/<release>/release)")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	t, err := openTree(*name)
+	if err != nil {
+		return err
+	}
+	if *output == "" {
+		*output = filepath.Join(t.Output, "release")
+	}
+	if *output, err = filepath.Abs(*output); err != nil {
+		return err
+	}
+	build, err := buildOptions(ctx, t)
+	if err != nil {
+		return err
+	}
+	options := release.Options{
+		Build:         build,
+		Output:        *output,
+		Architectures: strings.Split(*arches, ","),
+		Gates:         t.Ledger.Gates(t.Release.Name),
+		RuntimeConfig: upstream.RuntimeConfig(t.Release.Minor()),
+	}
+	if err := release.Build(ctx, options); err != nil {
+		return err
+	}
+	t.Log("%s: %s for %s", options.Output, build.Version, strings.Join(options.Architectures, ", "))
+	return nil
+}
