@@ -91,6 +91,10 @@ test-integration: ## Tests with a real API server and etcd.
 test-e2e: ## Tests of the binaries in real clusters.
 	@$(CARRY) test --release $(RELEASE) --e2e
 
+.PHONY: test-kubeadm
+test-kubeadm: ## A release taken home: kubeadm init, the shared-claim story, kubeadm reset. Not part of test: it needs fixed ports.
+	@$(CARRY) test --release $(RELEASE) --kubeadm
+
 .PHONY: test-e2e-upstream
 test-e2e-upstream: deps ## Upstream's DRA specs on a cluster, patched beside unpatched. Not part of test: it takes half an hour.
 	@$(CARRY) e2e --release $(RELEASE)

@@ -23,6 +23,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -35,7 +36,7 @@ import (
 func init() {
 	register(command{
 		name:  "test",
-		args:  "[--release 1.36] [--others] [--verify] [--hack] [--unit] [--integration] [--cluster] [--only text] [--tree dir]",
+		args:  "[--release 1.36] [--others] [--verify] [--hack] [--unit] [--integration] [--cluster] [--kubeadm] [--only text] [--tree dir]",
 		short: "run tests: all of them, or only some parts",
 		run:   runTest,
 	})
@@ -73,6 +74,7 @@ func runTest(ctx context.Context, args []string) error {
 		{name: "unit", help: "unit tests of all packages that we touch, ours and upstream's", run: unitPart},
 		{name: "integration", help: "tests with a real API server and etcd", run: integrationPart},
 		{name: "cluster", help: "tests of the binaries in real clusters", run: clusterPart},
+		{name: "kubeadm", help: "test of a release with kubeadm; it needs the machine for itself, and is no part of all", run: kubeadmPart},
 	}
 	all := true
 	for i := range parts {
@@ -113,7 +115,7 @@ func runTest(ctx context.Context, args []string) error {
 	r.given = *given
 	run := func(r *testRun, names ...string) error {
 		for _, part := range parts {
-			if !slices.Contains(names, part.name) || !all && !*part.wanted {
+			if !slices.Contains(names, part.name) || (!all || part.name == "kubeadm") && !*part.wanted {
 				continue
 			}
 			if err := part.run(ctx, r); err != nil {
@@ -131,7 +133,7 @@ func runTest(ctx context.Context, args []string) error {
 	waitForClusters := func() error { return nil }
 	if err == nil {
 		waitForClusters = inBackground(func() error { return run(clusters, "cluster") })
-		err = run(r, "integration")
+		err = errors.Join(run(r, "integration"), run(r, "kubeadm"))
 	}
 	if err := errors.Join(err, waitForClusters(), waitForShort()); err != nil {
 		return err
@@ -402,5 +404,28 @@ func clusterPart(ctx context.Context, r *testRun) error {
 		Packages: targets,
 		// What they test are other programs, so a result from the cache means nothing.
 		Flags: []string{"-timeout=40m", "-count=1", "-p=1"},
+	})
+}
+
+// kubeadmPart tests a release for this machine: kubeadm init with it, and reset.
+func kubeadmPart(ctx context.Context, r *testRun) error {
+	// Not in the place of one that somebody made with "make release".
+	dir := filepath.Join(r.output, "release-test")
+	built := true
+	r.Do("release", func() error {
+		err := subcommand(ctx, "release", "--release", r.release, "--arch", runtime.GOARCH, "--output", dir)
+		built = err == nil
+		return err
+	})
+	if err := context.Cause(ctx); err != nil || !built {
+		return err
+	}
+	defer downTestClusters(ctx, r)
+	return r.Run(ctx, testrun.Step{
+		Name:     "kubeadm",
+		Dir:      r.repo,
+		Env:      []string{"RELEASE=" + r.release, "KUBEADM_RELEASE=" + dir},
+		Packages: []testrun.Package{{Path: "./test/cluster"}},
+		Flags:    []string{"-timeout=20m", "-count=1", "-run=^TestKubeadm$"},
 	})
 }

@@ -99,6 +99,8 @@ type Options struct {
 	// Private are folders of which the real node has its own, besides those of
 	// containerd and the kubelet.
 	Private []string
+	// Kubeadm makes kubeadm start the control plane, if it is not nil.
+	Kubeadm *Kubeadm
 }
 
 // Cluster is a cluster in a folder, whether it runs or not.
@@ -320,6 +322,8 @@ func (c *Cluster) up(ctx context.Context) error {
 	c.state.RealNode, c.state.NoRealNode = reason == "", reason
 	if c.state.RealNode {
 		wanted = append(wanted, tools.Node...)
+	} else if opts.Kubeadm != nil {
+		return fmt.Errorf("kubeadm needs a real node: %s", reason)
 	} else {
 		c.Log("no real node: %s", reason)
 	}
@@ -334,14 +338,18 @@ func (c *Cluster) up(ctx context.Context) error {
 	if err := c.choosePorts(); err != nil {
 		return err
 	}
-	if err := c.writeIdentities(); err != nil {
-		return fmt.Errorf("certificates: %w", err)
+	if opts.Kubeadm == nil {
+		if err := c.writeIdentities(); err != nil {
+			return fmt.Errorf("certificates: %w", err)
+		}
 	}
 	if err := c.save(); err != nil {
 		return err
 	}
-	if err := c.startControlPlane(ctx); err != nil {
-		return err
+	if opts.Kubeadm == nil {
+		if err := c.startControlPlane(ctx); err != nil {
+			return err
+		}
 	}
 	if c.state.RealNode {
 		if err := c.startRealNode(ctx); err != nil {
@@ -412,6 +420,11 @@ func (c *Cluster) choosePorts() error {
 		}
 		if err := c.reserve(asked.component, asked.port); err != nil {
 			return fmt.Errorf("%s wants port %d: %w; set %s to another one", asked.component, asked.port, err, asked.variable)
+		}
+	}
+	if c.Options.Kubeadm != nil {
+		if err := c.reserveKubeadmPorts(); err != nil {
+			return err
 		}
 	}
 	usual := []struct {

@@ -17,6 +17,7 @@ limitations under the License.
 package cluster
 
 import (
+	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -36,7 +37,7 @@ import (
 // authority signs certificates.
 type authority struct {
 	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
+	key  crypto.Signer
 	pem  []byte
 }
 
@@ -164,7 +165,12 @@ func (c *Cluster) writeIdentities() error {
 			return err
 		}
 	}
+	return c.writeKubeconfigs(ca)
+}
 
+// writeKubeconfigs makes those of everybody but the kubelet of kubeadm's, which
+// gets its own from the cluster.
+func (c *Cluster) writeKubeconfigs(ca *authority) error {
 	users := []struct {
 		file, user string
 		groups     []string

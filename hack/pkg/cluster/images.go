@@ -35,11 +35,18 @@ func (c *Cluster) images() []image.Image {
 	}, c.Options.Images...)
 }
 
-// writeImages makes the images of the real node out of what is on this
-// machine, and returns the archives.
-func (c *Cluster) writeImages(ctx context.Context) ([]string, error) {
-	var archives []string
-	for i, img := range c.images() {
+// archives are the images of the real node: those that are made here out of what is
+// on this machine, and those that somebody made before.
+func (c *Cluster) archives(ctx context.Context) ([]string, error) {
+	images, archives := c.images(), []string(nil)
+	if c.Options.Kubeadm != nil {
+		more, err := c.kubeadmImages()
+		if err != nil {
+			return nil, err
+		}
+		images, archives = append(images, more...), append(archives, c.Options.Kubeadm.Archives...)
+	}
+	for i, img := range images {
 		archive := c.path("node", fmt.Sprintf("image-%d.tar", i))
 		if err := img.Write(ctx, archive); err != nil {
 			return nil, err

@@ -54,7 +54,13 @@ var private = []string{
 	networkConfigs,
 }
 
-func (c *Cluster) private() []string { return append(slices.Clone(private), c.Options.Private...) }
+func (c *Cluster) private() []string {
+	dirs := append(slices.Clone(private), c.Options.Private...)
+	if c.Options.Kubeadm != nil {
+		dirs = append(dirs, kubeadmPrivate...)
+	}
+	return dirs
+}
 
 // sysctls are those that a kubelet and the bridge set.
 var sysctls = []string{
@@ -111,7 +117,11 @@ func (c *Cluster) startRealNode(ctx context.Context) error {
 	if err := c.importImages(ctx); err != nil {
 		return err
 	}
-	if err := c.startKubelet(ctx, nil); err != nil {
+	if c.Options.Kubeadm != nil {
+		if err := c.kubeadmInit(ctx); err != nil {
+			return err
+		}
+	} else if err := c.startKubelet(ctx, nil); err != nil {
 		return err
 	}
 	if err := c.startDriver(ctx); err != nil {
@@ -435,7 +445,8 @@ func (c *Cluster) inNode(args ...string) ([]string, error) {
 	return append([]string{"nsenter", "--target=" + strconv.Itoa(init), "--mount", "--pid", "--"}, args...), nil
 }
 
-// RunInNode runs a command on the real node, and returns its output.
+// RunInNode runs a command on the real node, and returns its output. What it says
+// besides is part of the error, if there is one.
 func (c *Cluster) RunInNode(ctx context.Context, args ...string) (string, error) {
 	full, err := c.inNode(args...)
 	if err != nil {
@@ -443,15 +454,17 @@ func (c *Cluster) RunInNode(ctx context.Context, args ...string) (string, error)
 	}
 	cmd := exec.CommandContext(ctx, full[0], full[1:]...)
 	cmd.Env = append(os.Environ(), "CONTAINERD_ADDRESS="+containerdSocket)
-	out, err := cmd.CombinedOutput()
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
 	if err != nil {
-		return "", fmt.Errorf("%s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(string(out)))
+		return "", fmt.Errorf("%s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(string(out)+stderr.String()))
 	}
 	return string(out), nil
 }
 
 func (c *Cluster) importImages(ctx context.Context) error {
-	archives, err := c.writeImages(ctx)
+	archives, err := c.archives(ctx)
 	if err != nil {
 		return err
 	}
@@ -464,8 +477,10 @@ func (c *Cluster) importImages(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("%w%s", err, c.logEnd(Containerd))
 		}
-		if err := os.Remove(archive); err != nil {
-			return err
+		if filepath.Dir(archive) == c.path("node") {
+			if err := os.Remove(archive); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
