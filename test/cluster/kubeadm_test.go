@@ -17,6 +17,7 @@ limitations under the License.
 package cluster
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -99,6 +100,7 @@ func TestKubeadm(t *testing.T) {
 		t.Errorf("want an API server of version %s, got %v, %v", stamp, version, err)
 	}
 	checkStaticPods(t, client)
+	checkProxy(t, client)
 	checkImport(t, c)
 
 	var out strings.Builder
@@ -144,6 +146,32 @@ func checkStaticPods(t *testing.T, client *cluster.Client) {
 			t.Logf("%s %s %s", pod.Name, pod.Status.Phase, pod.Spec.Containers[0].Image)
 		}
 	}
+}
+
+// checkProxy waits until kube-proxy, which needs more in its image than itself, has
+// made rules for the one Service that there is.
+func checkProxy(t *testing.T, client *cluster.Client) {
+	t.Helper()
+	rules, state := "", ""
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(time.Second) {
+		pods, err := client.CoreV1().Pods(metav1.NamespaceSystem).List(t.Context(), metav1.ListOptions{
+			LabelSelector: "k8s-app=kube-proxy", FieldSelector: "spec.nodeName=" + cluster.RealNode,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := exec.CommandContext(t.Context(), "iptables-save", "--table=nat").CombinedOutput()
+		rules, state = string(out), ""
+		for _, pod := range pods.Items {
+			for _, container := range pod.Status.ContainerStatuses {
+				state = fmt.Sprintf("%s ready=%t restarts=%d %+v", pod.Name, container.Ready, container.RestartCount, container.State)
+				if container.Ready && container.RestartCount == 0 && err == nil && strings.Contains(rules, "default/kubernetes:https") {
+					return
+				}
+			}
+		}
+	}
+	t.Errorf("kube-proxy has made no rules for the Service default/kubernetes: %s\n%s", state, rules)
 }
 
 // checkImport checks the names that the container runtime has for the images: those

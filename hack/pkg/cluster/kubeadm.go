@@ -77,12 +77,11 @@ func (c *Cluster) kubeadmInit(ctx context.Context) error {
 	if err := c.startKubeadmKubelet(); err != nil {
 		return err
 	}
-	// In the words of kubeadm: there is no service manager here.
 	if err := c.runKubeadm(ctx, "init", "--config="+config); err != nil {
 		return fmt.Errorf("%w%s%s", err, c.logEnd(kubeadmLog), c.logEnd(Kubelet))
 	}
 	c.Log("kubeadm init is done after %s", time.Since(start).Round(100*time.Millisecond))
-	ca, err := readAuthority(c.path("node", "root", "etc/kubernetes/pki/ca"))
+	ca, err := readAuthority(c.path("node", "root", "etc", "kubernetes", "pki", "ca"))
 	if err != nil {
 		return err
 	}
@@ -111,6 +110,10 @@ func (c *Cluster) KubeadmReset(ctx context.Context) error {
 	}
 	if err := c.runKubeadm(ctx, "reset", "--force", "--cri-socket=unix://"+containerdSocket); err != nil {
 		return fmt.Errorf("%w%s", err, c.logEnd(kubeadmLog))
+	}
+	// It says that these are left to the administrator.
+	if _, err := c.RunInNode(ctx, c.program("kube-proxy"), "--cleanup"); err != nil {
+		return err
 	}
 	containers, err := c.RunInNode(ctx, c.tool("ctr"), "--namespace=k8s.io", "containers", "list", "--quiet")
 	if err != nil {
@@ -241,6 +244,12 @@ func (c *Cluster) kubeadmConfig() ([]byte, error) {
 			"dns": map[string]any{"disabled": true},
 		},
 		"KubeletConfiguration": kubelet,
+		// The limits of the machine's connection tracking are not for a node in it
+		// to change.
+		"KubeProxyConfiguration": {
+			"conntrack": map[string]any{"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"},
+			"iptables":  map[string]any{"localhostNodePorts": false},
+		},
 	})
 }
 

@@ -51,6 +51,13 @@ var requirements = []requirement{
 	{"mount", []string{"mount"}, func(context.Context) bool { return hasProgram("mount") && hasProgram("umount") }},
 }
 
+// kubeadmRequirements are what kubeadm needs besides. Its cluster has a kube-proxy,
+// whose rules are removed with this machine's own programs.
+var kubeadmRequirements = []requirement{
+	{"iptables", []string{"iptables"}, func(context.Context) bool { return hasProgram("iptables-save") }},
+	{"nft", []string{"nftables"}, func(context.Context) bool { return hasProgram("nft") }},
+}
+
 func hasProgram(name string) bool {
 	_, err := exec.LookPath(name)
 	return err == nil
@@ -87,8 +94,12 @@ func (c *Cluster) prepareMachine(ctx context.Context) (reason string, err error)
 
 // install gets missing packages from the distribution.
 func (c *Cluster) install(ctx context.Context) error {
+	wanted := requirements
+	if c.Options.Kubeadm != nil {
+		wanted = slices.Concat(requirements, kubeadmRequirements)
+	}
 	missing := func() (what, packages []string) {
-		for _, r := range requirements {
+		for _, r := range wanted {
 			if !r.present(ctx) {
 				what = append(what, r.what)
 				packages = append(packages, r.packages...)

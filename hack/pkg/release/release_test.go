@@ -39,12 +39,13 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	spdxjson "github.com/spdx/tools-golang/json"
 	spdx "github.com/spdx/tools-golang/spdx/v2/v2_3"
+	"golang.org/x/crypto/x509roots/fallback/bundle"
 
 	"kubernetes-dra/hack/pkg/binaries"
 )
 
-// newOptions is a release of a tree whose programs do next to nothing. One module
-// in them is from elsewhere: the one that this repository has anyway.
+// newOptions is a release of a tree whose programs do next to nothing. They have
+// two modules: one of the tree, and one that this repository needs anyway.
 func newOptions(t *testing.T) Options {
 	t.Helper()
 	tree := t.TempDir()
@@ -60,12 +61,15 @@ func newOptions(t *testing.T) Options {
 		}
 	}
 	files := map[string]string{
-		"go.mod":  "module k8s.io/kubernetes\n\ngo 1.26.0\n\nrequire " + dependency + "\n",
-		"go.sum":  sums.String(),
-		"LICENSE": "licence of Kubernetes\n",
+		"go.mod": "module k8s.io/kubernetes\n\ngo 1.26.0\n\nrequire " + dependency +
+			"\nrequire k8s.io/api v0.0.0\n\nreplace k8s.io/api => ./staging/src/k8s.io/api\n",
+		"go.sum":                        sums.String(),
+		"LICENSE":                       "licence of Kubernetes\n",
+		"staging/src/k8s.io/api/go.mod": "module k8s.io/api\n\ngo 1.26.0\n",
+		"staging/src/k8s.io/api/api.go": "package api\n",
 	}
 	for _, name := range binaries.Names {
-		files["cmd/"+name+"/main.go"] = "package main\n\nimport \"golang.org/x/mod/semver\"\n\nfunc main() { println(\"" + name + "\", semver.Major(\"v1\")) }\n"
+		files["cmd/"+name+"/main.go"] = "package main\n\nimport (\n\t\"golang.org/x/mod/semver\"\n\t_ \"k8s.io/api\"\n)\n\nfunc main() { println(\"" + name + "\", semver.Major(\"v1\")) }\n"
 	}
 	for name, content := range files {
 		writeFile(t, filepath.Join(tree, name), content)
@@ -384,12 +388,25 @@ func TestLicences(t *testing.T) {
 	}
 }
 
+func TestElementID(t *testing.T) {
+	a, b := elementID("File", "a/b+c"), elementID("File", "a-b-c")
+	if a == b || !strings.HasPrefix(string(a), "File-a-b-c-") || !strings.HasPrefix(string(b), "File-a-b-c-") {
+		t.Errorf("got %s and %s", a, b)
+	}
+}
+
 func TestAuthorities(t *testing.T) {
-	count := 0
+	limited, count := map[string]bool{}, 0
+	for root := range bundle.Roots() {
+		limited[string(root.Certificate)] = root.Constraint != nil
+	}
 	for rest := authorities(); len(rest) > 0; count++ {
 		var block *pem.Block
 		if block, rest = pem.Decode(rest); block == nil {
 			t.Fatalf("no certificate: %.40q", rest)
+		}
+		if limited[string(block.Bytes)] {
+			t.Errorf("certificate %d is not trusted without limits", count)
 		}
 		if cert, err := x509.ParseCertificate(block.Bytes); err != nil || !cert.IsCA {
 			t.Errorf("certificate %d: %v", count, err)
