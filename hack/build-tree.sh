@@ -13,7 +13,6 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-# What CI runs is what the README tells a contributor to run. make test installs
 # Builds the Kubernetes tree of a release: hack/build-tree.sh [1.36]
 
 set -o errexit

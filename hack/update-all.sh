@@ -13,7 +13,6 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-# What CI runs is what the README tells a contributor to run. make test installs
 # Writes all files that are derived from others: the API delta, the README's
 # table of features, seams in their canonical form, the format of Go files.
 

@@ -13,7 +13,6 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-# What CI runs is what the README tells a contributor to run. make test installs
 # Pins a release: hack/update-pin.sh 1.36
 #
 # Writes hack/releases/<release> for the version that the ledger names. The go

@@ -13,7 +13,6 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-# What CI runs is what the README tells a contributor to run. make test installs
 # Checks everything that needs no cluster and no tests.
 
 set -o errexit
