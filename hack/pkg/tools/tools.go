@@ -16,7 +16,7 @@ limitations under the License.
 
 // Package tools builds the third-party programs that a cluster needs, and that
 // are not part of Kubernetes: etcd, a container runtime, CNI plugins and a
-// simulator of nodes. Each has a small module of its own in hack/tools with
+// simulator of nodes, and kind, which builds node images. Each has a small module of its own in hack/tools with
 // its pinned version and go.sum; separate ones because their dependencies do
 // not go together. The only source is the Go module proxy.
 package tools
@@ -78,6 +78,10 @@ var all = []Tool{
 	{
 		Name:     "etcd",
 		Programs: map[string]string{"etcd": "go.etcd.io/etcd/server/v3"},
+	},
+	{
+		Name:     "kind",
+		Programs: map[string]string{"kind": "sigs.k8s.io/kind"},
 	},
 	{
 		Name:     "kwok",
