@@ -76,6 +76,6 @@ func runNodeImage(ctx context.Context, args []string) error {
 	}
 	fmt.Printf("\n%s is built; it makes a cluster with the gates on:\n\n", options.Image)
 	fmt.Printf("  %s create cluster --image %s --config %s\n", kind, options.Image, filepath.Join(dir, "kind.yaml"))
-	fmt.Printf("  %s --context kind-kind get nodes\n", filepath.Join(t.Output, "bin", "kubectl"))
+	fmt.Printf("  kubectl --context kind-kind get nodes\n")
 	return nil
 }

@@ -121,7 +121,7 @@ func (o Options) ensureBaseImage(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	o.Log("pulling %s", o.BaseImage)
-	if _, err := docker(ctx, "pull", "--quiet", "--platform=linux/"+o.Arch, o.BaseImage); err != nil {
+	if err := dockerTo(ctx, o.Output, "pull", "--platform=linux/"+o.Arch, o.BaseImage); err != nil {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -144,21 +144,32 @@ func (o Options) checkEmulation(ctx context.Context, engineArch string) error {
 	return nil
 }
 
-// docker returns what the docker client prints. On failure, the last thing that
-// it said is the error.
+// docker returns what the docker client prints.
 func docker(ctx context.Context, args ...string) (string, error) {
+	var stdout bytes.Buffer
+	err := dockerTo(ctx, &stdout, args...)
+	return strings.TrimSpace(stdout.String()), err
+}
+
+// dockerTo runs the docker client. On failure, the last thing that it said is the
+// error.
+func dockerTo(ctx context.Context, stdout io.Writer, args ...string) error {
 	cmd := exec.CommandContext(ctx, "docker", args...)
 	cmd.WaitDelay = time.Second
-	var stdout, stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	if err := cmd.Run(); err != nil {
-		lines := strings.Split(strings.TrimSpace(stderr.String()), "\n")
-		if last := strings.TrimSpace(lines[len(lines)-1]); last != "" {
-			return "", fmt.Errorf("docker %s: %s", args[0], last)
-		}
-		return "", fmt.Errorf("docker %s: %w", args[0], err)
+	var stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = stdout, &stderr
+	err := cmd.Run()
+	if err == nil {
+		return nil
 	}
-	return strings.TrimSpace(stdout.String()), nil
+	said := strings.TrimSpace(stderr.String())
+	if i := strings.LastIndexByte(said, '\n'); i >= 0 {
+		said = said[i+1:]
+	}
+	if said == "" {
+		return fmt.Errorf("docker %s: %w", args[0], err)
+	}
+	return fmt.Errorf("docker %s: %s", args[0], said)
 }
 
 var baseImageFlag = regexp.MustCompile(`--base-image .*\(default "([^"]+)"\)`)
