@@ -31,6 +31,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -213,6 +214,10 @@ func (o Options) run(ctx context.Context, kind string) error {
 	o.Log("kind %s", strings.Join(args, " "))
 	cmd := exec.CommandContext(ctx, kind, args...)
 	cmd.Env = append(os.Environ(), "TMPDIR="+scratch)
+	// A Ctrl-C ends kind and what it started from here, so that there is one
+	// who cleans up.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = 5 * time.Second
 	var said bytes.Buffer
 	// The same writer for both, so that there is one copy at a time.
@@ -223,7 +228,7 @@ func (o Options) run(ctx context.Context, kind string) error {
 		return nil
 	}
 	if ctx.Err() != nil {
-		// Kind was killed, so what it started still runs.
+		// Kind did not get to it.
 		if match := buildContainer.FindSubmatch(said.Bytes()); match != nil {
 			clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 			defer cancel()
