@@ -24,6 +24,7 @@ import (
 	"runtime"
 
 	"kubernetes-dra/hack/pkg/nodeimage"
+	"kubernetes-dra/hack/pkg/release"
 	"kubernetes-dra/hack/pkg/tools"
 )
 
@@ -38,7 +39,7 @@ func init() {
 
 func runNodeImage(ctx context.Context, args []string) error {
 	flags := newFlags("node-image")
-	release := flags.String("release", "", "release of the tarball (default: the newest)")
+	name := flags.String("release", "", "release of the tarball (default: the newest)")
 	arch := flags.String("arch", runtime.GOARCH, "architecture of the tarball")
 	image := flags.String("image", "", "name of the image (default: kubernetes-dra/node:<version>)")
 	base := flags.String("base-image", "", "image to add the tarball to (default: that of kind)")
@@ -48,14 +49,14 @@ func runNodeImage(ctx context.Context, args []string) error {
 	if flags.NArg() > 0 {
 		return fmt.Errorf("node-image takes no arguments, but got %q", flags.Args())
 	}
-	t, err := openTree(*release)
+	t, err := openTree(*name)
 	if err != nil {
 		return err
 	}
 	dir := filepath.Join(t.Output, "release")
 	options := nodeimage.Options{
 		Release:   t.Release.Name,
-		Tarball:   filepath.Join(dir, fmt.Sprintf("kubernetes-server-linux-%s.tar.gz", *arch)),
+		Tarball:   filepath.Join(dir, release.TarballName(*arch)),
 		Version:   t.Ledger.Stamp(t.Release),
 		Arch:      *arch,
 		Image:     *image,

@@ -15,10 +15,11 @@ limitations under the License.
 */
 
 // Package tools builds the third-party programs that a cluster needs, and that
-// are not part of Kubernetes: etcd, a container runtime, CNI plugins and a
-// simulator of nodes, and kind, which builds node images. Each has a small module of its own in hack/tools with
-// its pinned version and go.sum; separate ones because their dependencies do
-// not go together. The only source is the Go module proxy.
+// are not part of Kubernetes: etcd, a container runtime, CNI plugins, a
+// simulator of nodes, and kind for clusters in containers. Each has a small
+// module of its own in hack/tools with its pinned version and go.sum; separate
+// ones because their dependencies do not go together. The only source is the Go
+// module proxy.
 package tools
 
 import (
