@@ -121,6 +121,10 @@ update: ## Write what is derived: API delta, README's feature table, canonical s
 pin: ## Pin the version that the ledger has for RELEASE.
 	@$(CARRY) pin --release $(RELEASE)
 
+.PHONY: pin-proxy
+pin-proxy: ## Pin the newest Debian packages for kube-proxy's image.
+	@$(CARRY) pin-proxy
+
 .PHONY: deps
 deps: # What verify needs from the distribution.
 	@hack/install-deps.sh

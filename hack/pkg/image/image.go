@@ -47,6 +47,8 @@ import (
 type Image struct {
 	// Names are what pods call it: at least one.
 	Names []string
+	// Base is what the image has beside the following.
+	Base []File
 	// Programs maps absolute paths in the image to files on this machine.
 	Programs map[string]string
 	// Files maps absolute paths in the image to what everybody can read there.
@@ -59,6 +61,16 @@ type Image struct {
 	// Arch is the architecture of the programs, as Go calls it. The default
 	// is that of this machine.
 	Arch string
+}
+
+// File is a file, a folder or a symbolic link at an absolute path.
+type File struct {
+	Path    string
+	Mode    int64
+	Folder  bool
+	Content []byte
+	// Target makes it a symbolic link.
+	Target string
 }
 
 // searchPath is the PATH of a container, as container runtimes set it for
@@ -219,12 +231,29 @@ func (i Image) files(ctx context.Context) ([]file, error) {
 		}
 		files = shell
 	}
-	add := func(target string, mode int64, content []byte) error {
-		if !path.IsAbs(target) || target != path.Clean(target) {
-			return fmt.Errorf("the path %q in the image must be absolute and clean", target)
+	has := map[string]bool{}
+	addFile := func(f File) error {
+		if !path.IsAbs(f.Path) || f.Path != path.Clean(f.Path) || f.Path == "/" {
+			return fmt.Errorf("the path %q in the image must be absolute and clean", f.Path)
 		}
-		files = append(files, file{name: strings.TrimPrefix(target, "/"), mode: mode, content: content})
+		if has[f.Path] {
+			return fmt.Errorf("two files have the path %q in the image", f.Path)
+		}
+		has[f.Path] = true
+		name := strings.TrimPrefix(f.Path, "/")
+		if f.Folder {
+			name += "/"
+		}
+		files = append(files, file{name: name, mode: f.Mode, content: f.Content, target: f.Target})
 		return nil
+	}
+	for _, f := range i.Base {
+		if err := addFile(f); err != nil {
+			return nil, err
+		}
+	}
+	add := func(target string, mode int64, content []byte) error {
+		return addFile(File{Path: target, Mode: mode, Content: content})
 	}
 	for _, target := range slices.Sorted(maps.Keys(i.Programs)) {
 		content, err := os.ReadFile(i.Programs[target])

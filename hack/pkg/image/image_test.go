@@ -95,6 +95,11 @@ func TestFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	files, err := Image{
+		Base: []File{
+			{Path: "/bin", Mode: 0o777, Target: "usr/bin"},
+			{Path: "/usr/bin", Mode: 0o755, Folder: true},
+			{Path: "/usr/bin/nft", Mode: 0o750, Content: []byte("nft")},
+		},
 		Programs: map[string]string{"/b/tool": program, "/a": program},
 		Files:    map[string][]byte{"/etc/config": []byte("content")},
 	}.files(t.Context())
@@ -102,6 +107,9 @@ func TestFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []file{
+		{name: "bin", mode: 0o777, target: "usr/bin"},
+		{name: "usr/bin/", mode: 0o755},
+		{name: "usr/bin/nft", mode: 0o750, content: []byte("nft")},
 		{name: "a", mode: 0o755, content: []byte("program")},
 		{name: "b/tool", mode: 0o755, content: []byte("program")},
 		{name: "etc/config", mode: 0o644, content: []byte("content")},
@@ -133,12 +141,15 @@ func TestErrors(t *testing.T) {
 		foreign = "amd64"
 	}
 	for want, img := range map[string]Image{
-		"no name":                     {},
-		"repository can only contain": {Names: []string{"UPPER:1"}},
-		`"relative" in the image`:     {Names: []string{"a:1"}, Programs: map[string]string{"relative": program}},
-		`"/../up" in the image`:       {Names: []string{"a:1"}, Files: map[string][]byte{"/../up": nil}},
-		"no such file":                {Names: []string{"a:1"}, Programs: map[string]string{"/tool": program + "-missing"}},
-		"a shell for " + foreign:      {Names: []string{"a:1"}, Shell: true, Arch: foreign},
+		"no name":                      {},
+		"repository can only contain":  {Names: []string{"UPPER:1"}},
+		`"relative" in the image`:      {Names: []string{"a:1"}, Programs: map[string]string{"relative": program}},
+		`"/../up" in the image`:        {Names: []string{"a:1"}, Files: map[string][]byte{"/../up": nil}},
+		`"/a/" in the image`:           {Names: []string{"a:1"}, Base: []File{{Path: "/a/", Folder: true}}},
+		`"/" in the image`:             {Names: []string{"a:1"}, Base: []File{{Path: "/", Folder: true}}},
+		`two files have the path "/a"`: {Names: []string{"a:1"}, Base: []File{{Path: "/a"}}, Files: map[string][]byte{"/a": nil}},
+		"no such file":                 {Names: []string{"a:1"}, Programs: map[string]string{"/tool": program + "-missing"}},
+		"a shell for " + foreign:       {Names: []string{"a:1"}, Shell: true, Arch: foreign},
 	} {
 		err := img.Write(t.Context(), filepath.Join(t.TempDir(), "image.tar"))
 		if err == nil || !strings.Contains(err.Error(), want) {

@@ -1,0 +1,213 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package debian
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/crypto/openpgp"
+	"golang.org/x/crypto/openpgp/clearsign"
+)
+
+// suite is the list of packages of a suite, and what it is signed with.
+type suite struct {
+	signer *openpgp.Entity
+	lists  map[string]string
+}
+
+func newSigner(t *testing.T) *openpgp.Entity {
+	t.Helper()
+	key, err := openpgp.NewEntity("archive", "", "archive@example.com", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+// inList is a package in a list.
+func inList(name, version, arch, relations string) string {
+	return fmt.Sprintf("Package: %s\nVersion: %s\nArchitecture: %s\n%sFilename: pool/main/%s_%s.deb\nSize: 7\nSHA256: %064d\nDescription: a package\n that does: nothing\n\n",
+		name, version, arch, relations, name, version, len(name))
+}
+
+func newSuite(t *testing.T) *suite {
+	if _, err := exec.LookPath("apt-get"); err != nil {
+		t.Skip("no apt-get on this machine")
+	}
+	s := &suite{signer: newSigner(t), lists: map[string]string{}}
+	for _, arch := range Architectures {
+		s.lists[arch] = inList("tool", "2.0", arch, "Pre-Depends: libc6 (>= 2.41)\nDepends: gone | liba:any (>= 1:1.0-1), libfake (>= 2) | libb, virtual, editor | awk\n") +
+			inList("liba", "1:1.0-2", arch, "Depends: tool (= 2.0)\n") +
+			inList("libb", "1", "all", "") +
+			inList("libfake", "1", arch, "") +
+			inList("libc6", "2.41-1", arch, "") +
+			inList("libc6", "2.42-1", arch, "") +
+			inList("libc6", "2.40-1", arch, "Depends: gone\n") +
+			inList("really-b", "1", arch, "Provides: virtual (= 3)\n") +
+			inList("really-a", "1", arch, "Provides: other, virtual\n") +
+			inList("alone", "1", arch, "Depends: nothing-has-it\n")
+	}
+	return s
+}
+
+// publish serves the suite as an archive does, and returns where that is.
+func (s *suite) publish(t *testing.T, a *archive) Archive {
+	t.Helper()
+	var sums strings.Builder
+	for arch, list := range s.lists {
+		name := "main/binary-" + arch + "/Packages"
+		sum := sha256.Sum256([]byte(list))
+		fmt.Fprintf(&sums, " %s %d %s\n", hex.EncodeToString(sum[:]), len(list), name)
+		a.set("/debian/dists/trixie/"+name, []byte(list))
+	}
+	var release bytes.Buffer
+	w, err := clearsign.Encode(&release, s.signer.PrivateKey, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprintf(w, "Origin: Debian\nSuite: stable\nCodename: trixie\nDate: Sat, 12 Sep 2026 07:55:41 UTC\nArchitectures: all amd64 arm64\nComponents: main\nSHA256:\n%s", sums.String())
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	a.set("/debian/dists/trixie/InRelease", release.Bytes())
+
+	// apt reads the key as another user.
+	dir, err := os.MkdirTemp("", "carry-keyring-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	var key bytes.Buffer
+	if err := s.signer.Serialize(&key); err != nil {
+		t.Fatal(err)
+	}
+	keyring := filepath.Join(dir, "archive.gpg")
+	if err := os.WriteFile(keyring, key.Bytes(), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return Archive{URI: a.URL + "/debian", Keyring: keyring}
+}
+
+func newPin() *Lock {
+	l := newLock("tool")
+	l.Snapshot, l.Packages = "", nil
+	l.Omit = []Choice{{"awk", "for scripts"}}
+	return l
+}
+
+func TestPin(t *testing.T) {
+	s := newSuite(t)
+	archive := s.publish(t, newArchive(t))
+	l := newPin()
+	l.Snapshot = "20200101T000000Z"
+	l.Packages = map[string][]Package{"amd64": {{Name: "old", Architecture: "amd64", Path: "pool/old", Size: 1, SHA256: strings.Repeat("0", 64)}}}
+	if err := l.Pin(t.Context(), archive); err != nil {
+		t.Fatal(err)
+	}
+	if l.Snapshot != "20260913T075541Z" {
+		t.Errorf("snapshot: got %s", l.Snapshot)
+	}
+	for _, arch := range Architectures {
+		var want []Package
+		for _, p := range []struct{ name, version, arch string }{
+			{"liba", "1:1.0-2", arch}, {"libb", "1", "all"}, {"libc6", "2.42-1", arch}, {"really-a", "1", arch}, {"tool", "2.0", arch},
+		} {
+			want = append(want, Package{
+				Name: p.name, Version: p.version, Architecture: p.arch, Path: "pool/main/" + p.name + "_" + p.version + ".deb",
+				Size: 7, SHA256: fmt.Sprintf("%064d", len(p.name)),
+			})
+		}
+		if !slices.Equal(l.Packages[arch], want) {
+			t.Errorf("%s: got %+v, want %+v", arch, l.Packages[arch], want)
+		}
+	}
+	if len(l.Packages) != len(Architectures) || l.check() != nil {
+		t.Errorf("unexpected packages: %v, %v", l.Packages, l.check())
+	}
+	if left, err := filepath.Glob(filepath.Join(os.TempDir(), "carry-apt-*")); err != nil || len(left) > 0 {
+		t.Errorf("left: %q, %v", left, err)
+	}
+}
+
+func TestPinErrors(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(t *testing.T, s *suite, l *Lock)
+		after  func(t *testing.T, a *archive, archive *Archive)
+		want   string
+	}{
+		"other key": {after: func(t *testing.T, _ *archive, archive *Archive) {
+			other := &suite{signer: newSigner(t)}
+			archive.Keyring = other.publish(t, newArchive(t)).Keyring
+		}, want: "NO_PUBKEY"},
+		"changed after it was signed": {after: func(_ *testing.T, a *archive, _ *Archive) {
+			const name = "/debian/dists/trixie/InRelease"
+			a.set(name, bytes.Replace(a.files[name], []byte("Origin: Debian"), []byte("Origin: Debiam"), 1))
+		}, want: "BADSIG"},
+		"changed list": {after: func(_ *testing.T, a *archive, _ *Archive) {
+			const name = "/debian/dists/trixie/main/binary-arm64/Packages"
+			a.set(name, bytes.Replace(a.files[name], []byte("tool_2.0"), []byte("tool_6.6"), 1))
+		}, want: "Hash Sum mismatch"},
+		"list is not there": {after: func(_ *testing.T, a *archive, _ *Archive) {
+			delete(a.files, "/debian/dists/trixie/main/binary-arm64/Packages")
+		}, want: "404"},
+		"no keys":      {after: func(_ *testing.T, _ *archive, archive *Archive) { archive.Keyring += "-gone" }, want: "apt-get install debian-archive-keyring"},
+		"no apt":       {after: func(t *testing.T, _ *archive, _ *Archive) { t.Setenv("PATH", t.TempDir()) }, want: "apt-get is not on this machine"},
+		"architecture": {change: func(_ *testing.T, s *suite, _ *Lock) { delete(s.lists, "arm64") }, want: "arm64"},
+		"root":         {change: func(_ *testing.T, _ *suite, l *Lock) { l.Roots[0].Name = "gone" }, want: "there is no package gone"},
+		"dependency":   {change: func(_ *testing.T, _ *suite, l *Lock) { l.Roots[0].Name = "alone" }, want: "package alone depends on nothing-has-it, which is not there"},
+		"not omitted":  {change: func(_ *testing.T, _ *suite, l *Lock) { l.Omit = nil }, want: "package tool depends on editor | awk, which is not there"},
+		"omitted for nothing": {change: func(_ *testing.T, _ *suite, l *Lock) {
+			l.Omit = append(l.Omit, Choice{"libfoo", "a reason"})
+		}, want: "nothing depends on libfoo, which is omitted"},
+		"path": {change: func(_ *testing.T, s *suite, _ *Lock) {
+			s.lists["arm64"] = strings.Replace(s.lists["arm64"], "pool/main/tool", "pool/../tool", 1)
+		}, want: `package "tool" of trixie for arm64: the path "pool/../tool_2.0.deb" is not in the pool`},
+		"size": {change: func(_ *testing.T, s *suite, _ *Lock) {
+			s.lists["arm64"] = strings.Replace(s.lists["arm64"], "Size: 7", "Size: x", 1)
+		}, want: `package "tool": size: `},
+		"suite": {change: func(_ *testing.T, _ *suite, l *Lock) { l.Suite = "trixie\nTrusted: yes" }, want: "is not the name of a suite"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, a, l := newSuite(t), newArchive(t), newPin()
+			if test.change != nil {
+				test.change(t, s, l)
+			}
+			archive := s.publish(t, a)
+			if test.after != nil {
+				test.after(t, a, &archive)
+			}
+			if err := l.Pin(t.Context(), archive); err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("want an error with %q, got %v", test.want, err)
+			}
+			if l.Snapshot != "" || l.Packages != nil {
+				t.Errorf("it was changed: %+v", l)
+			}
+		})
+	}
+}
