@@ -21,6 +21,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"kubernetes-dra/hack/pkg/debian"
 	"kubernetes-dra/hack/pkg/release"
 	"kubernetes-dra/hack/pkg/upstream"
 )
@@ -56,12 +57,17 @@ func runRelease(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
+	base, err := release.DebianBase(filepath.Join(t.Repo, debian.ProxyLock), debian.Source{Cache: t.Cache, Log: t.Log})
+	if err != nil {
+		return err
+	}
 	options := release.Options{
 		Build:         build,
 		Output:        *output,
 		Architectures: strings.Split(*arches, ","),
 		Gates:         t.Ledger.Gates(t.Release.Name),
 		RuntimeConfig: upstream.RuntimeConfig(t.Release.Minor()),
+		ProxyBase:     base,
 	}
 	if err := release.Build(ctx, options); err != nil {
 		return err

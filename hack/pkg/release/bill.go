@@ -38,8 +38,9 @@ import (
 const unknown = "NOASSERTION"
 
 // bill is the bill of materials of a tarball, in the format SPDX 2.3: its
-// files, and the modules in the binaries. The files must have their sums.
-func (c *contents) bill(tarball, sum string, modules []*module, build binaries.Options) ([]byte, error) {
+// files, the modules in the binaries, and the packages in kube-proxy's image. The
+// files must have their sums.
+func (c *contents) bill(tarball, sum string, modules []*module, packages []DebianPackage, build binaries.Options) ([]byte, error) {
 	release := &spdx.Package{
 		PackageName:               tarball,
 		PackageSPDXIdentifier:     "Package-release",
@@ -89,6 +90,11 @@ func (c *contents) bill(tarball, sum string, modules []*module, build binaries.O
 		for _, user := range m.users {
 			relate(pkg.PackageSPDXIdentifier, common.TypeRelationshipStaticLink, fileID(binaryPath(user)))
 		}
+	}
+	for _, p := range packages {
+		pkg := p.spdxPackage()
+		doc.Packages = append(doc.Packages, pkg)
+		relate(fileID(binaryPath(proxy)+".tar"), common.TypeRelationshipContains, pkg.PackageSPDXIdentifier)
 	}
 	var out bytes.Buffer
 	if err := spdxjson.Write(doc, &out, spdxjson.Indent("  "), spdxjson.EscapeHTML(false)); err != nil {

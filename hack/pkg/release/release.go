@@ -24,6 +24,7 @@ import (
 	"context"
 	"crypto/sha512"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -67,6 +68,9 @@ type Options struct {
 	// RuntimeConfig are the APIs that the API server does not serve unless it
 	// is told to.
 	RuntimeConfig []string
+	// ProxyBase is what the image of kube-proxy has beside kube-proxy: the
+	// programs that it executes.
+	ProxyBase func(ctx context.Context, arch string) (*ProxyBase, error)
 }
 
 // Build makes a release. It replaces the previous one when it is complete, and
@@ -82,6 +86,9 @@ func Build(ctx context.Context, o Options) error {
 	}
 	if o.Build.Dirty {
 		return fmt.Errorf("%s has edits: a release is made from what is committed; take them into the overlay with make save, or undo them with git in the tree", o.Build.Tree)
+	}
+	if o.ProxyBase == nil {
+		return errors.New("nothing says what the image of kube-proxy has beside kube-proxy")
 	}
 	unlock, err := lockfile.Lock(ctx, o.Output+".lock", func() { o.Build.Log("waiting for another build of %s", o.Output) })
 	if err != nil {
@@ -162,12 +169,16 @@ func (o Options) server(ctx context.Context, dir, arch string) error {
 	for _, name := range build.Names {
 		c.add(binaryPath(name), entry{source: filepath.Join(build.Bin, name), executable: true})
 	}
+	base, err := o.ProxyBase(ctx, arch)
+	if err != nil {
+		return fmt.Errorf("base of kube-proxy's image: %w", err)
+	}
 	for _, name := range components {
 		if err := ctx.Err(); err != nil {
 			return context.Cause(ctx)
 		}
 		archive := filepath.Join(images, name+".tar")
-		if err := o.image(name, arch).Write(ctx, archive); err != nil {
+		if err := o.image(name, arch, base).Write(ctx, archive); err != nil {
 			return err
 		}
 		c.add(binaryPath(name)+".tar", entry{source: archive})
@@ -181,7 +192,7 @@ func (o Options) server(ctx context.Context, dir, arch string) error {
 	if err != nil {
 		return err
 	}
-	bill, err := c.bill(TarballName(arch), sum, modules, build)
+	bill, err := c.bill(TarballName(arch), sum, modules, base.Packages, build)
 	if err != nil {
 		return err
 	}
@@ -197,10 +208,15 @@ func binaryPath(name string) string { return "kubernetes/server/bin/" + name }
 
 // image is that of a component, under two names: with the architecture as in upstream's
 // tarballs, and without it, which is what kubeadm wants.
-func (o Options) image(name, arch string) image.Image {
+func (o Options) image(name, arch string, base *ProxyBase) image.Image {
 	program := "/usr/local/bin/" + name
 	repository, tag := Registry+"/"+name, ":"+ImageTag(o.Build.Version)
+	var files []image.File
+	if name == proxy {
+		files = base.Files
+	}
 	return image.Image{
+		Base:       files,
 		Names:      []string{repository + "-" + arch + tag, repository + tag},
 		Programs:   map[string]string{program: filepath.Join(o.bin(arch), name)},
 		Files:      map[string][]byte{authoritiesFile: authorities()},

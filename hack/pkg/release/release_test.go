@@ -20,6 +20,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"context"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
@@ -42,6 +43,8 @@ import (
 	"golang.org/x/crypto/x509roots/fallback/bundle"
 
 	"kubernetes-dra/hack/pkg/binaries"
+	"kubernetes-dra/hack/pkg/debian"
+	"kubernetes-dra/hack/pkg/image"
 )
 
 // newOptions is a release of a tree whose programs do next to nothing. They have
@@ -87,7 +90,24 @@ func newOptions(t *testing.T) Options {
 		Output:        filepath.Join(t.TempDir(), "release"),
 		Gates:         []string{"A", "B"},
 		RuntimeConfig: []string{"example.com/v1=true", "example.com/v2=true"},
+		ProxyBase:     newBase,
 	}
+}
+
+// newBase has a program for each architecture, and one of its two packages is the
+// same for both.
+func newBase(_ context.Context, arch string) (*ProxyBase, error) {
+	return &ProxyBase{
+		Files: []image.File{
+			{Path: "/sbin", Mode: 0o777, Target: "usr/sbin"},
+			{Path: "/usr/sbin", Mode: 0o755, Folder: true},
+			{Path: "/usr/sbin/nft", Mode: 0o755, Content: []byte("nft for " + arch)},
+		},
+		Packages: []DebianPackage{
+			{Package: debian.Package{Name: "netbase", Version: "6.5", SHA256: "12"}, PURL: "pkg:deb/netbase", URL: "https://example.com/netbase"},
+			{Package: debian.Package{Name: "nftables", Version: "1.1.3-1", SHA256: "34"}, PURL: "pkg:deb/nftables-" + arch, URL: "https://example.com/" + arch},
+		},
+	}, nil
 }
 
 func writeFile(t *testing.T, name, content string) {
@@ -254,6 +274,13 @@ func checkImage(t *testing.T, bin, component, arch string) {
 				t.Fatal(err)
 			}
 		}
+		nft, want := string(files["usr/sbin/nft"]), ""
+		if component == "kube-proxy" {
+			want = "nft for " + arch
+		}
+		if nft != want {
+			t.Errorf("%s has the nft %q, want %q", tag, nft, want)
+		}
 		if !bytes.Equal(files["usr/local/bin/"+component], readFile(t, bin, component)) {
 			t.Errorf("%s has not the program of the tarball", tag)
 		}
@@ -292,7 +319,7 @@ func checkBill(t *testing.T, o Options, arch string, headers map[string]*tar.Hea
 	if len(files) > 0 {
 		t.Errorf("the bill has files that are not there: %v", files)
 	}
-	ids, users := map[string]bool{}, 0
+	ids, users, inImage := map[string]bool{}, 0, 0
 	for _, pkg := range doc.Packages {
 		ids[string(pkg.PackageSPDXIdentifier)] = true
 	}
@@ -305,14 +332,23 @@ func checkBill(t *testing.T, o Options, arch string, headers map[string]*tar.Hea
 				t.Errorf("a relationship with %s, which does not exist", end)
 			}
 		}
-		if r.Relationship == "STATIC_LINK" {
+		switch {
+		case r.Relationship == "STATIC_LINK":
 			users++
+		case r.RefA.ElementRefID == fileID("kubernetes/server/bin/kube-proxy.tar") && r.Relationship == "CONTAINS":
+			inImage++
 		}
 	}
 	if len(ids) != len(doc.Packages)+len(doc.Files) {
 		t.Error("two things have the same identifier")
 	}
-	if len(doc.Packages) != 2 || doc.Packages[0].PackageVersion != "v1.36.3+dra.1" ||
+	if len(doc.Packages) != 4 || inImage != 2 {
+		t.Errorf("want 2 packages in kube-proxy's image, got %d:\n%s", inImage, content)
+	} else if p := doc.Packages[3]; p.PackageName != "nftables" || p.PackageVersion != "1.1.3-1" || p.PackageChecksums[0].Value != "34" ||
+		p.PackageDownloadLocation != "https://example.com/"+arch || p.PackageExternalReferences[0].Locator != "pkg:deb/nftables-"+arch {
+		t.Errorf("unexpected package: %+v", p)
+	}
+	if len(doc.Packages) < 2 || doc.Packages[0].PackageVersion != "v1.36.3+dra.1" ||
 		doc.Packages[1].PackageName != "golang.org/x/mod" || doc.Packages[1].PackageVersion != "v0.39.0" || users != len(binaries.Names) {
 		t.Errorf("want the release and the one module in all %d binaries, got %d:\n%s", len(binaries.Names), users, content)
 	}
@@ -334,7 +370,11 @@ func TestErrors(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, "no such file"},
-		"busy": {func(o *Options) { o.Output = filepath.Join(o.Build.Tree, "go.mod", "release") }, "not a directory"},
+		"base": {func(o *Options) {
+			o.ProxyBase = func(context.Context, string) (*ProxyBase, error) { return nil, errors.New("no nft") }
+		}, "linux/amd64: base of kube-proxy's image: no nft"},
+		"no base": {func(o *Options) { o.ProxyBase = nil }, "beside kube-proxy"},
+		"busy":    {func(o *Options) { o.Output = filepath.Join(o.Build.Tree, "go.mod", "release") }, "not a directory"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := newOptions(t)
