@@ -420,12 +420,16 @@ func kubeadmPart(ctx context.Context, r *testRun) error {
 	if err := context.Cause(ctx); err != nil || !built {
 		return err
 	}
+	targets, err := rootTargets(ctx, r.repo, func(dir string) bool { return dir == "test/cluster" })
+	if err != nil {
+		return err
+	}
 	defer downTestClusters(ctx, r)
 	return r.Run(ctx, testrun.Step{
 		Name:     "kubeadm",
 		Dir:      r.repo,
 		Env:      []string{"RELEASE=" + r.release, "KUBEADM_RELEASE=" + dir},
-		Packages: []testrun.Package{{Path: "./test/cluster"}},
+		Packages: targets,
 		Flags:    []string{"-timeout=20m", "-count=1", "-run=^TestKubeadm$"},
 	})
 }

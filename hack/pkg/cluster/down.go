@@ -103,6 +103,11 @@ func (c *Cluster) down(ctx context.Context) error {
 		if err := c.removeNetwork(ctx); err != nil {
 			errs = append(errs, err)
 		}
+		if c.Options.Kubeadm != nil {
+			if err := c.removeRules(ctx); err != nil {
+				errs = append(errs, err)
+			}
+		}
 		if err := c.restoreSysctls(); err != nil {
 			errs = append(errs, err)
 		}

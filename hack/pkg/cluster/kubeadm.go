@@ -74,6 +74,7 @@ func (c *Cluster) kubeadmInit(ctx context.Context) error {
 	if err := os.WriteFile(config, content, 0o600); err != nil {
 		return err
 	}
+	c.OwnFirewall = !hasFirewall(ctx)
 	if err := c.startKubeadmKubelet(); err != nil {
 		return err
 	}
@@ -95,8 +96,8 @@ func (c *Cluster) kubeadmInit(ctx context.Context) error {
 }
 
 // KubeadmReset undoes what kubeadm did, as the administrator of a node would, and
-// returns an error if it leaves something. The container runtime still runs
-// after it; Down ends that.
+// returns an error if it leaves something. The container runtime and the rules of
+// kube-proxy, which kubeadm reset leaves to the administrator, are for Down.
 func (c *Cluster) KubeadmReset(ctx context.Context) error {
 	if c.Options.Kubeadm == nil {
 		return errors.New("this cluster was not started by kubeadm")
@@ -110,10 +111,6 @@ func (c *Cluster) KubeadmReset(ctx context.Context) error {
 	}
 	if err := c.runKubeadm(ctx, "reset", "--force", "--cri-socket=unix://"+containerdSocket); err != nil {
 		return fmt.Errorf("%w%s", err, c.logEnd(kubeadmLog))
-	}
-	// It says that these are left to the administrator.
-	if _, err := c.RunInNode(ctx, c.program("kube-proxy"), "--cleanup"); err != nil {
-		return err
 	}
 	containers, err := c.RunInNode(ctx, c.tool("ctr"), "--namespace=k8s.io", "containers", "list", "--quiet")
 	if err != nil {
@@ -163,6 +160,39 @@ func (c *Cluster) runKubeadm(ctx context.Context, args ...string) error {
 			return context.Cause(ctx)
 		}
 		return fmt.Errorf("kubeadm %s: %w", args[0], err)
+	}
+	return nil
+}
+
+// firewallChain is one of the kubelet's, which kube-proxy makes as well, and leaves.
+const firewallChain = "KUBE-FIREWALL"
+
+// hasFirewall tells whether the chain is there, for IPv4 or IPv6.
+func hasFirewall(ctx context.Context) bool {
+	for _, program := range []string{"iptables", "ip6tables"} {
+		if exec.CommandContext(ctx, program, "--wait", "--list-rules", firewallChain).Run() == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// removeRules removes what kube-proxy made in this machine's network.
+func (c *Cluster) removeRules(ctx context.Context) error {
+	if out, err := exec.CommandContext(ctx, c.program("kube-proxy"), "--cleanup").CombinedOutput(); err != nil {
+		return fmt.Errorf("kube-proxy --cleanup: %w: %s", err, strings.TrimSpace(string(out)))
+	}
+	if !c.OwnFirewall {
+		return nil
+	}
+	for _, program := range []string{"iptables", "ip6tables"} {
+		for _, args := range [][]string{{"--delete", "INPUT", "--jump"}, {"--delete", "OUTPUT", "--jump"}, {"--flush"}, {"--delete-chain"}} {
+			// kube-proxy may not have got to it.
+			_ = exec.CommandContext(ctx, program, append(append([]string{"--wait"}, args...), firewallChain)...).Run()
+		}
+	}
+	if hasFirewall(ctx) {
+		return fmt.Errorf("the chain %s of iptables cannot be removed", firewallChain)
 	}
 	return nil
 }
