@@ -241,6 +241,8 @@ func (a *archive) addSystem(t *testing.T, l *Lock) {
 		program(amd64Folder+"libc.so.6", newELF(t, elf.EM_X86_64, "", "ld.so.2")),
 		data(amd64Folder+"libunused.so.1.2", newELF(t, elf.EM_X86_64, "")), soft(amd64Folder+"libunused.so.1", "libunused.so.1.2"),
 		dir(amd64Folder+"engines/"), data(amd64Folder+"engines/one.so", newELF(t, elf.EM_X86_64, "")),
+		dir(amd64Folder+"engines/more/"), data(amd64Folder+"engines/more/two.so", newELF(t, elf.EM_X86_64, "")),
+		dir("./usr/share/engines/"), soft("./usr/share/engines/all", "../../lib/x86_64-linux-gnu/engines"),
 		dir(amd64Folder+"gconv/"), data(amd64Folder+"gconv/gconv-modules", "modules"),
 		copyright("libc6"), data("./usr/share/doc/libc6/changelog.gz", "changes"))
 	// Older packages have their libraries here.
@@ -356,7 +358,8 @@ func TestBase(t *testing.T) {
 func TestBaseForOther(t *testing.T) {
 	a, l := newArchive(t), newLock("tool")
 	content := newDeb(t, controlOf("tool", "1.0+b1", "all"), []entry{
-		program("./usr/sbin/tool", newELF(t, elf.EM_AARCH64, "/usr/lib/ld.so.1", "libc.so.6")),
+		program("./usr/sbin/tool", newELF(t, elf.EM_AARCH64, "/usr/lib/ld.so.1", "libc.so.6", "libx.so.1")),
+		program("./lib/libx.so.1", newELF(t, elf.EM_AARCH64, "")),
 		program("./usr/lib/ld.so.1", newELF(t, elf.EM_AARCH64, "")),
 		program("./usr/lib/aarch64-linux-gnu/libc.so.6", newELF(t, elf.EM_AARCH64, "")), copyright("tool"),
 	})
@@ -489,11 +492,12 @@ func TestResolve(t *testing.T) {
 		"b":         {kind: symlink, target: "/lib/./a"},
 		"usr/c":     {kind: symlink, target: "../../../lib/a"},
 		"usr/d":     {kind: symlink, target: "../b"},
+		"usr/g":     {kind: symlink, target: "/usr/lib/a"},
 		"e":         {kind: symlink, target: "e"},
 		"f":         {kind: symlink, target: "gone/x"},
 	}}
 	for name, want := range map[string]string{
-		"/usr/lib/a": "usr/lib/a", "lib/a": "usr/lib/a", "b": "usr/lib/a", "usr/c": "usr/lib/a", "usr/d": "usr/lib/a", "f": "gone/x", "e": "e", "": "",
+		"/usr/lib/a": "usr/lib/a", "lib/a": "usr/lib/a", "b": "usr/lib/a", "usr/c": "usr/lib/a", "usr/d": "usr/lib/a", "usr/g": "usr/lib/a", "f": "gone/x", "e": "e", "": "",
 	} {
 		if got := tr.resolve(name); got != want {
 			t.Errorf("%q: got %q, want %q", name, got, want)

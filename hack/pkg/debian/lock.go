@@ -188,7 +188,7 @@ func (p Package) check(arch string) error {
 		return errors.New("that is not the name of a package")
 	case p.Architecture != arch && p.Architecture != "all":
 		return fmt.Errorf("it is for %q", p.Architecture)
-	case !strings.HasPrefix(p.Path, "pool/") || !filepath.IsLocal(p.Path) || filepath.Clean(p.Path) != p.Path:
+	case !strings.HasPrefix(p.Path, "pool/") || filepath.Clean(p.Path) != p.Path:
 		return fmt.Errorf("the path %q is not in the pool", p.Path)
 	case p.Size <= 0:
 		return fmt.Errorf("the size is %d", p.Size)

@@ -94,8 +94,21 @@ func (s *suite) publish(t *testing.T, a *archive) Archive {
 	}
 	a.set("/debian/dists/trixie/InRelease", release.Bytes())
 
-	// apt reads the key as another user.
-	dir, err := os.MkdirTemp("", "carry-keyring-")
+	var key bytes.Buffer
+	if err := s.signer.Serialize(&key); err != nil {
+		t.Fatal(err)
+	}
+	keyring := filepath.Join(openDir(t), "archive.gpg")
+	if err := os.WriteFile(keyring, key.Bytes(), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return Archive{URI: a.URL + "/debian", Keyring: keyring}
+}
+
+// openDir is a folder that others may use, too: apt reads the key as another user.
+func openDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "carry-test-")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,15 +116,7 @@ func (s *suite) publish(t *testing.T, a *archive) Archive {
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	var key bytes.Buffer
-	if err := s.signer.Serialize(&key); err != nil {
-		t.Fatal(err)
-	}
-	keyring := filepath.Join(dir, "archive.gpg")
-	if err := os.WriteFile(keyring, key.Bytes(), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	return Archive{URI: a.URL + "/debian", Keyring: keyring}
+	return dir
 }
 
 func newPin() *Lock {
@@ -124,6 +129,8 @@ func newPin() *Lock {
 func TestPin(t *testing.T) {
 	s := newSuite(t)
 	archive := s.publish(t, newArchive(t))
+	temporary := openDir(t)
+	t.Setenv("TMPDIR", temporary)
 	l := newPin()
 	l.Snapshot = "20200101T000000Z"
 	l.Packages = map[string][]Package{"amd64": {{Name: "old", Architecture: "amd64", Path: "pool/old", Size: 1, SHA256: strings.Repeat("0", 64)}}}
@@ -150,7 +157,7 @@ func TestPin(t *testing.T) {
 	if len(l.Packages) != len(Architectures) || l.check() != nil {
 		t.Errorf("unexpected packages: %v, %v", l.Packages, l.check())
 	}
-	if left, err := filepath.Glob(filepath.Join(os.TempDir(), "carry-apt-*")); err != nil || len(left) > 0 {
+	if left, err := filepath.Glob(filepath.Join(temporary, "*")); err != nil || len(left) > 0 {
 		t.Errorf("left: %q, %v", left, err)
 	}
 }

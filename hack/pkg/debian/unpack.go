@@ -57,10 +57,10 @@ func (l *Lock) Base(ctx context.Context, arch string, source Source) ([]image.Fi
 			return nil, err
 		}
 	}
+	t.addParents()
 	if err := t.reduce(); err != nil {
 		return nil, err
 	}
-	t.addParents()
 	if err := t.check(l, packages); err != nil {
 		return nil, err
 	}
@@ -107,7 +107,7 @@ var merged = []string{"bin", "lib", "lib64", "sbin"}
 // inTree is the path in the tree for a name in an archive.
 func inTree(name string) (string, error) {
 	clean := path.Clean(strings.TrimPrefix(name, "./"))
-	if !filepath.IsLocal(clean) || path.IsAbs(name) {
+	if !filepath.IsLocal(clean) {
 		return "", fmt.Errorf("the path %q leaves the image", name)
 	}
 	if first, _, deeper := strings.Cut(clean, "/"); deeper && slices.Contains(merged, first) {
@@ -259,8 +259,12 @@ func (t *tree) reduce() error {
 		return err
 	}
 	t.dropScripts()
-	t.dropLinks()
-	t.dropFolders()
+	// A link may lead to a folder, and folders and links may be alone in another one.
+	for before := -1; before != len(t.nodes); {
+		before = len(t.nodes)
+		t.dropLinks()
+		t.dropFolders()
+	}
 	return nil
 }
 
@@ -280,13 +284,9 @@ func (t *tree) dropScripts() {
 
 // dropLinks leaves out the links to what was left out.
 func (t *tree) dropLinks() {
-	for again := true; again; {
-		again = false
-		for name, n := range t.nodes {
-			if n.kind == symlink && t.dropped[t.resolve(name)] {
-				t.drop(name)
-				again = true
-			}
+	for name, n := range t.nodes {
+		if n.kind == symlink && t.dropped[t.resolve(name)] {
+			t.drop(name)
 		}
 	}
 }
@@ -294,16 +294,13 @@ func (t *tree) dropLinks() {
 // dropFolders leaves out the folders that got empty. Those that a package has as
 // empty ones are for something, like tmp.
 func (t *tree) dropFolders() {
-	count := map[string]int{}
+	used := map[string]bool{}
 	for name := range t.nodes {
-		count[path.Dir(name)]++
+		used[path.Dir(name)] = true
 	}
-	names := slices.Sorted(maps.Keys(t.nodes))
-	slices.Reverse(names) // what is in a folder comes before it
-	for _, name := range names {
-		if t.nodes[name].kind == folder && t.thinned[name] && count[name] == 0 {
+	for name, n := range t.nodes {
+		if n.kind == folder && t.thinned[name] && !used[name] {
 			t.drop(name)
-			count[path.Dir(name)]--
 		}
 	}
 }
@@ -321,7 +318,7 @@ func (t *tree) addParents() {
 func (t *tree) check(l *Lock, packages []Package) error {
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(t.nodes)) {
-		if dir := path.Dir(name); dir != "." && t.nodes[dir].kind != folder {
+		if dir := path.Dir(name); dir != "." && (t.nodes[dir] == nil || t.nodes[dir].kind != folder) {
 			errs = append(errs, fmt.Errorf("%q is in %q, which is no folder", name, dir))
 		}
 	}
