@@ -131,8 +131,8 @@ type state struct {
 	Sysctls map[string]string
 	// Address is one that was added to the loopback interface.
 	Address string
-	// OwnFirewall is true if nobody else had firewallChain before.
-	OwnFirewall bool
+	// OwnProxyRules is true if no kube-proxy but this cluster's has made rules.
+	OwnProxyRules bool
 	// Ready is true after everything was healthy once.
 	Ready bool
 }

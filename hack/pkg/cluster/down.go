@@ -103,8 +103,8 @@ func (c *Cluster) down(ctx context.Context) error {
 		if err := c.removeNetwork(ctx); err != nil {
 			errs = append(errs, err)
 		}
-		if c.Options.Kubeadm != nil {
-			if err := c.removeRules(ctx); err != nil {
+		if c.OwnProxyRules {
+			if err := c.removeProxyRules(ctx); err != nil {
 				errs = append(errs, err)
 			}
 		}

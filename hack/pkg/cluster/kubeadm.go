@@ -29,6 +29,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -55,8 +56,8 @@ type Kubeadm struct {
 // kubeadmLog is the name of its log.
 const kubeadmLog = "kubeadm"
 
-// kubeadmPrivate are the folders where kubeadm keeps things.
-var kubeadmPrivate = []string{"/etc/kubernetes", "/var/lib/etcd"}
+// kubeadmPrivate are the folders where kubeadm and its static pods keep things.
+var kubeadmPrivate = []string{"/etc/kubernetes", "/usr/libexec/kubernetes", "/var/lib/etcd"}
 
 // kubeadmPorts are those which it gives to components, and which cannot be changed.
 var kubeadmPorts = map[string]int{
@@ -74,7 +75,11 @@ func (c *Cluster) kubeadmInit(ctx context.Context) error {
 	if err := os.WriteFile(config, content, 0o600); err != nil {
 		return err
 	}
-	c.OwnFirewall = !hasFirewall(ctx)
+	theirs, err := hasProxyRules(ctx)
+	if err != nil {
+		return err
+	}
+	c.OwnProxyRules = !theirs
 	if err := c.startKubeadmKubelet(); err != nil {
 		return err
 	}
@@ -164,37 +169,73 @@ func (c *Cluster) runKubeadm(ctx context.Context, args ...string) error {
 	return nil
 }
 
-// firewallChain is one of the kubelet's, which kube-proxy makes as well, and leaves.
-const firewallChain = "KUBE-FIREWALL"
+// iptables are the two that kube-proxy uses.
+var iptables = []string{"iptables", "ip6tables"}
 
-// hasFirewall tells whether the chain is there, for IPv4 or IPv6.
-func hasFirewall(ctx context.Context) bool {
-	for _, program := range []string{"iptables", "ip6tables"} {
-		if exec.CommandContext(ctx, program, "--wait", "--list-rules", firewallChain).Run() == nil {
-			return true
-		}
+// savedRules are those of this machine, as iptables-restore reads them.
+func savedRules(ctx context.Context, program string) (string, error) {
+	var stderr strings.Builder
+	cmd := exec.CommandContext(ctx, program+"-save")
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("%s-save: %w: %s", program, err, strings.TrimSpace(stderr.String()))
 	}
-	return false
+	return string(out), nil
 }
 
-// removeRules removes what kube-proxy made in this machine's network.
-func (c *Cluster) removeRules(ctx context.Context) error {
-	if out, err := exec.CommandContext(ctx, c.program("kube-proxy"), "--cleanup").CombinedOutput(); err != nil {
-		return fmt.Errorf("kube-proxy --cleanup: %w: %s", err, strings.TrimSpace(string(out)))
-	}
-	if !c.OwnFirewall {
-		return nil
-	}
-	for _, program := range []string{"iptables", "ip6tables"} {
-		for _, args := range [][]string{{"--delete", "INPUT", "--jump"}, {"--delete", "OUTPUT", "--jump"}, {"--flush"}, {"--delete-chain"}} {
-			// kube-proxy may not have got to it.
-			_ = exec.CommandContext(ctx, program, append(append([]string{"--wait"}, args...), firewallChain)...).Run()
+// hasProxyRules tells whether a kube-proxy or a kubelet was here before.
+func hasProxyRules(ctx context.Context) (bool, error) {
+	for _, program := range iptables {
+		saved, err := savedRules(ctx, program)
+		if err != nil || withoutProxyRules(saved) != "" {
+			return err == nil, err
 		}
 	}
-	if hasFirewall(ctx) {
-		return fmt.Errorf("the chain %s of iptables cannot be removed", firewallChain)
+	return false, nil
+}
+
+// removeProxyRules removes what kube-proxy made in this machine's network. It does
+// not remove all of that itself: a chain of the kubelet's stays, and in
+// some releases much more if ipset is not on the machine.
+func (c *Cluster) removeProxyRules(ctx context.Context) error {
+	for _, program := range iptables {
+		saved, err := savedRules(ctx, program)
+		if err != nil {
+			return err
+		}
+		cmd := exec.CommandContext(ctx, program+"-restore", "--noflush", "--wait")
+		cmd.Stdin = strings.NewReader(withoutProxyRules(saved))
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("%s-restore: %w: %s", program, err, strings.TrimSpace(string(out)))
+		}
 	}
 	return nil
+}
+
+// withoutProxyRules are commands for iptables-restore that remove all chains of
+// Kubernetes, and the rules that lead to them, from saved rules. It is empty if there
+// are none.
+func withoutProxyRules(saved string) string {
+	const prefix = "KUBE-"
+	var out strings.Builder
+	var table string
+	var flush, remove, chains []string
+	for line := range strings.Lines(saved) {
+		line = strings.TrimSpace(line)
+		chain, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(line, ":"), "-A "), " ")
+		switch {
+		case strings.HasPrefix(line, "*"):
+			table, flush, remove, chains = line, nil, nil, nil
+		case strings.HasPrefix(line, ":") && strings.HasPrefix(chain, prefix):
+			flush, chains = append(flush, ":"+chain+" - [0:0]"), append(chains, "-X "+chain)
+		case strings.HasPrefix(line, "-A ") && !strings.HasPrefix(chain, prefix) && strings.Contains(line, "-j "+prefix):
+			remove = append(remove, "-D "+strings.TrimPrefix(line, "-A "))
+		case line == "COMMIT" && len(chains) > 0:
+			out.WriteString(strings.Join(slices.Concat([]string{table}, flush, remove, chains, []string{line}), "\n") + "\n")
+		}
+	}
+	return out.String()
 }
 
 // startKubeadmKubelet starts what a service manager does on other nodes: it

@@ -54,8 +54,7 @@ var requirements = []requirement{
 // kubeadmRequirements are what kubeadm needs besides. Its cluster has a kube-proxy,
 // whose rules are removed with this machine's own programs.
 var kubeadmRequirements = []requirement{
-	{"iptables", []string{"iptables"}, func(context.Context) bool { return hasProgram("iptables-save") }},
-	{"nft", []string{"nftables"}, func(context.Context) bool { return hasProgram("nft") }},
+	{"iptables", []string{"iptables"}, func(context.Context) bool { return hasProgram("iptables-save") && hasProgram("ip6tables-save") }},
 }
 
 func hasProgram(name string) bool {
