@@ -34,7 +34,7 @@ import (
 )
 
 // ProxyLock is the lock file of kube-proxy's image, in the repository.
-const ProxyLock = "hack/releases/kube-proxy.lock"
+const ProxyLock = "hack/images/kube-proxy.lock"
 
 // stampFormat is how snapshot.debian.org writes a time.
 const stampFormat = "20060102T150405Z"
