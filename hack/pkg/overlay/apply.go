@@ -77,7 +77,10 @@ func Apply(repo string, l *ledger.Ledger, release *ledger.Release, base Base) ([
 		for _, e := range stage.Entries {
 			change, err := a.apply(e)
 			if err != nil {
-				errs = append(errs, fmt.Errorf("%s: release %s (%s): %w", e.Source, release.Name, release.Version, err))
+				// A line for each hunk, which says all that there is to say.
+				for _, err := range each(err) {
+					errs = append(errs, fmt.Errorf("%s: release %s (%s): %w", e.Source, release.Name, release.Version, err))
+				}
 				continue
 			}
 			applied.Changes = append(applied.Changes, *change)
@@ -88,6 +91,14 @@ func Apply(repo string, l *ledger.Ledger, release *ledger.Release, base Base) ([
 		return nil, errors.Join(errs...)
 	}
 	return result, nil
+}
+
+// each returns the errors that were joined.
+func each(err error) []error {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		return joined.Unwrap()
+	}
+	return []error{err}
 }
 
 type applier struct {
@@ -150,7 +161,11 @@ func (a *applier) apply(e Entry) (*Change, error) {
 	}
 	after, err := p.Apply(before)
 	if err != nil {
-		return nil, fmt.Errorf("the seam does not apply to %s: %w", e.Path, err)
+		var misfits []error
+		for _, err := range each(err) {
+			misfits = append(misfits, fmt.Errorf("the seam does not apply to %s: %w", e.Path, err))
+		}
+		return nil, errors.Join(misfits...)
 	}
 	a.content[e.Path] = after
 	return &Change{Entry: e, Before: before, Content: after, Executable: upstream.Executable(after)}, nil

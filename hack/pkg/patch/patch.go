@@ -265,22 +265,24 @@ func (h *Hunk) locate(lines, before []string, done, expected int) (int, string) 
 	return 0, fmt.Sprintf("its lines stand at more than one place (lines %s), none of them where it is expected", strings.Join(numbers, ", "))
 }
 
-// nearest describes the place that has most of the hunk's lines.
+// nearest describes the place that has most of the hunk's lines. Empty lines say
+// nothing about where that is.
 func (h *Hunk) nearest(lines, before []string, done int) string {
-	best, bestAt, differs := 0, 0, 0
+	best, bestAt, equal, differs := 0, 0, 0, 0
 	for at := range lines {
-		equal, first := 0, -1
+		telling, all, first := 0, 0, -1
 		for i, want := range before {
 			if at+i < len(lines) && lines[at+i] == want {
+				all++
 				if strings.TrimSpace(want) != "" {
-					equal++
+					telling++
 				}
 			} else if first < 0 {
 				first = i
 			}
 		}
-		if equal > best {
-			best, bestAt, differs = equal, at, first
+		if telling > best {
+			best, bestAt, equal, differs = telling, at, all, first
 		}
 	}
 	if best == 0 {
@@ -296,8 +298,8 @@ func (h *Hunk) nearest(lines, before []string, done int) string {
 	if bestAt+differs < len(lines) {
 		got = strconv.Quote(strings.TrimSuffix(lines[bestAt+differs], "\n"))
 	}
-	return fmt.Sprintf("its lines are not in the file; the most similar place is line %d, where line %d is %s instead of %q",
-		bestAt+1, bestAt+differs+1, got, strings.TrimSuffix(before[differs], "\n"))
+	return fmt.Sprintf("its lines are not in the file; the most similar place is line %d, where %d of its %d lines match: line %d is %s instead of %q",
+		bestAt+1, equal, len(before), bestAt+differs+1, got, strings.TrimSuffix(before[differs], "\n"))
 }
 
 func split(content []byte) []string {

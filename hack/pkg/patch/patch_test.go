@@ -48,7 +48,7 @@ func TestApply(t *testing.T) {
 			hunk, lines("d e f g h i j d e f g h i j"), "", "more than one place (lines 1, 8)",
 		},
 		"context differs": {
-			hunk, lines("a b c d e X g h i j k"), "", `the most similar place is line 4, where line 6 is "X" instead of "f"`,
+			hunk, lines("a b c d e X g h i j k"), "", `the most similar place is line 4, where 6 of its 7 lines match: line 6 is "X" instead of "f"`,
 		},
 		"file too short": {
 			hunk, lines("a b c d e f g h"), "", `line 9 is the end of the file instead of "i"`,

@@ -139,11 +139,11 @@ func (b *build) isFresh() bool { return b.dir != b.Dir() }
 func (b *build) repo() git.Dir { return git.Dir(b.dir) }
 
 // init makes the empty repository of a fresh tree.
-func (b *build) init(ctx context.Context) error {
+func (b *build) init(ctx context.Context, args ...string) error {
 	if err := os.MkdirAll(b.dir, 0o755); err != nil {
 		return err
 	}
-	if _, err := b.repo().Run(ctx, "init", "--quiet", "--template=", "--initial-branch="+Branch); err != nil {
+	if _, err := b.repo().Run(ctx, append([]string{"init", "--quiet", "--template=", "--initial-branch=" + Branch}, args...)...); err != nil {
 		return err
 	}
 	// Upstream's .gitattributes would have git change line ends. A tree
@@ -250,20 +250,20 @@ func fileDigest(name string) (string, error) {
 	return digest(string(content)), err
 }
 
+// subject is the first line of the message of a feature's commit.
+func subject(f *ledger.Feature) string {
+	if f.KEP == 0 {
+		return f.Slug + ": " + f.Title
+	}
+	return fmt.Sprintf("%s: %s (KEP-%d)", f.Slug, f.Title, f.KEP)
+}
+
 // message is the message of a feature's commit.
 func message(f *ledger.Feature, r *ledger.Release) string {
 	var m strings.Builder
-	m.WriteString(f.Slug + ": " + f.Title)
-	if f.KEP != 0 {
-		fmt.Fprintf(&m, " (KEP-%d)", f.KEP)
-	}
-	m.WriteString("\n\n" + wrap("", f.Why) + "\n")
-	carries := f.CarriesOf(r.Name)
-	for _, c := range carries {
-		m.WriteString("\n" + wrap("", c.Name+": "+c.Why) + wrap("  Upstream: ", c.Upstream) + wrap("  Drop when: ", c.DropWhen))
-	}
-	if len(carries) > 0 {
-		m.WriteString("\n")
+	m.WriteString(subject(f) + "\n\n" + wrap("", f.Why) + "\n")
+	for _, c := range f.CarriesOf(r.Name) {
+		m.WriteString(wrap("", c.Name+": "+c.Why) + wrap("  Upstream: ", c.Upstream) + wrap("  Drop when: ", c.DropWhen) + "\n")
 	}
 	if f.KEP != 0 {
 		fmt.Fprintf(&m, "KEP: https://kep.k8s.io/%d\n", f.KEP)
@@ -330,6 +330,11 @@ func (b *build) commitGenerated(ctx context.Context, features []overlay.Applied)
 	if err != nil {
 		return fmt.Errorf("preparing the generators: %w", err)
 	}
+	// A checkout of upstream has it, a tree does not. Generators are built from
+	// the module cache in both.
+	if err := os.RemoveAll(filepath.Join(dir, "vendor")); err != nil {
+		return err
+	}
 	if err := b.Generate(ctx, dir); err != nil {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -342,7 +347,7 @@ func (b *build) commitGenerated(ctx context.Context, features []overlay.Applied)
 		return err
 	}
 	work := git.Dir(dir)
-	if _, err := work.Run(ctx, "add", "--all", "--force"); err != nil {
+	if _, err := work.Run(ctx, "add", "--all", "--force", "--", ".", ":(exclude)vendor"); err != nil {
 		return err
 	}
 	tree, err := work.Run(ctx, "write-tree")
