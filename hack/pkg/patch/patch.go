@@ -256,7 +256,11 @@ func (h *Hunk) locate(lines, before []string, done, expected int) (int, string) 
 	case 1:
 		return found[0], ""
 	case 0:
-		return 0, h.nearest(lines, before, done)
+		reason := h.nearest(lines, before, done)
+		if at := find(lines, h.side('+')); at >= 0 {
+			reason += fmt.Sprintf("; what the hunk makes of them stands at line %d already: does upstream have the change?", at+1)
+		}
+		return 0, reason
 	}
 	var numbers []string
 	for _, at := range found {
@@ -300,6 +304,16 @@ func (h *Hunk) nearest(lines, before []string, done int) string {
 	}
 	return fmt.Sprintf("its lines are not in the file; the most similar place is line %d, where %d of its %d lines match: line %d is %s instead of %q",
 		bestAt+1, equal, len(before), bestAt+differs+1, got, strings.TrimSuffix(before[differs], "\n"))
+}
+
+// find returns where the wanted lines stand first, -1 if they do not.
+func find(lines, want []string) int {
+	for at := 0; len(want) > 0 && at+len(want) <= len(lines); at++ {
+		if slices.Equal(lines[at:at+len(want)], want) {
+			return at
+		}
+	}
+	return -1
 }
 
 func split(content []byte) []string {

@@ -50,6 +50,9 @@ func TestApply(t *testing.T) {
 		"context differs": {
 			hunk, lines("a b c d e X g h i j k"), "", `the most similar place is line 4, where 6 of its 7 lines match: line 6 is "X" instead of "f"`,
 		},
+		"done already": {
+			hunk, lines("a b c d e f G H h i j k"), "", `7 lines match: line 7 is "G" instead of "g"; what the hunk makes of them stands at line 4 already`,
+		},
 		"file too short": {
 			hunk, lines("a b c d e f g h"), "", `line 9 is the end of the file instead of "i"`,
 		},
