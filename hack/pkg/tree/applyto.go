@@ -192,12 +192,9 @@ func (b *build) borrow(ctx context.Context, c *Checkout) error {
 		if other, err := repo.Run(ctx, "rev-parse", "--show-object-format"); err != nil || other != format {
 			continue
 		}
-		objects, err := repo.Run(ctx, "rev-parse", "--git-path", "objects")
+		objects, err := gitPath(ctx, repo, "objects")
 		if err != nil {
 			return err
-		}
-		if !filepath.IsAbs(objects) {
-			objects = filepath.Join(string(repo), objects)
 		}
 		fmt.Fprintln(&alternates, alternatePath(objects))
 	}
@@ -209,12 +206,9 @@ func (b *build) borrow(ctx context.Context, c *Checkout) error {
 		return err
 	}
 	// Where the history of a shallow clone ends.
-	shallow, err := c.git().Run(ctx, "rev-parse", "--git-path", "shallow")
+	shallow, err := gitPath(ctx, c.git(), "shallow")
 	if err != nil {
 		return err
-	}
-	if !filepath.IsAbs(shallow) {
-		shallow = filepath.Join(c.Dir, shallow)
 	}
 	content, err := os.ReadFile(shallow)
 	if errors.Is(err, os.ErrNotExist) {

@@ -247,21 +247,27 @@ func (c *Checkout) Release(l *ledger.Ledger) (*ledger.Release, error) {
 	return r, nil
 }
 
+// gitPath returns where a repository, or a linked work tree, keeps something.
+func gitPath(ctx context.Context, repo git.Dir, name string) (string, error) {
+	p, err := repo.Run(ctx, "rev-parse", "--git-path", name)
+	if err == nil && !filepath.IsAbs(p) {
+		p = filepath.Join(string(repo), p)
+	}
+	return p, err
+}
+
 // checkIdle refuses a work tree with changes, or in the middle of something.
 func (c *Checkout) checkIdle(ctx context.Context) error {
-	for _, operation := range []struct{ file, name string }{
-		{"MERGE_HEAD", "merge"}, {"CHERRY_PICK_HEAD", "cherry-pick"}, {"REVERT_HEAD", "revert"},
-		{"rebase-merge", "rebase"}, {"rebase-apply", "rebase, or git am,"},
+	for _, sign := range []struct{ file, of string }{
+		{"MERGE_HEAD", "a merge"}, {"CHERRY_PICK_HEAD", "a cherry-pick"}, {"REVERT_HEAD", "a revert"},
+		{"rebase-merge", "a rebase"}, {"rebase-apply", "a rebase, or git am"}, {"index.lock", "another git command"},
 	} {
-		name, err := c.git().Run(ctx, "rev-parse", "--git-path", operation.file)
+		name, err := gitPath(ctx, c.git(), sign.file)
 		if err != nil {
 			return err
 		}
-		if !filepath.IsAbs(name) {
-			name = filepath.Join(c.Dir, name)
-		}
 		if _, err := os.Lstat(name); err == nil {
-			return fmt.Errorf("%s is in the middle of a %s: finish or abort it first", c.Dir, operation.name)
+			return fmt.Errorf("%s is in the middle of %s (%s exists): finish or abort it first", c.Dir, sign.of, name)
 		} else if !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}

@@ -312,6 +312,11 @@ func snapshot(t *testing.T, dir string) map[string]string {
 		if err != nil {
 			return err
 		}
+		if d.Type() == fs.ModeSymlink {
+			to, err := os.Readlink(name)
+			files[strings.TrimPrefix(name, dir+"/")] = "-> " + to
+			return err
+		}
 		content, err := os.ReadFile(name)
 		files[strings.TrimPrefix(name, dir+"/")] = fmt.Sprintf("%s %s", info.Mode(), content)
 		return err
