@@ -34,6 +34,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/mod/modfile"
 	"golang.org/x/mod/module"
@@ -140,6 +141,21 @@ func (p *Pin) Download(ctx context.Context) (map[string]string, error) {
 // moduleInfo is what "go mod download -json" says about a module.
 type moduleInfo struct {
 	Path, Version, Dir, Sum, GoModSum, Error string
+	// Info is a file with the time of the version.
+	Info string
+}
+
+// time is when the version was made.
+func (m *moduleInfo) time() (time.Time, error) {
+	data, err := os.ReadFile(m.Info)
+	if err != nil {
+		return time.Time{}, err
+	}
+	var info struct{ Time time.Time }
+	if err := json.Unmarshal(data, &info); err != nil {
+		return time.Time{}, fmt.Errorf("%s: %w", m.Info, err)
+	}
+	return info.Time, nil
 }
 
 // download runs the go command for modules, in the module at dir.
@@ -312,7 +328,8 @@ func Executable(content []byte) bool { return bytes.HasPrefix(content, []byte("#
 
 // WritePin writes the go.mod and go.sum of a release for the version in its
 // file version. It is how a new pin is made: the go command checks what it
-// downloads with the checksum database, and the result is committed.
+// downloads with the checksum database, and the result is committed. A time in
+// the ledger that is not upstream's is an error, which says the right one.
 func WritePin(ctx context.Context, repo string, release *ledger.Release) error {
 	dir := filepath.Join(repo, PinDir(release.Name))
 	version := release.Version
@@ -337,6 +354,13 @@ func WritePin(ctx context.Context, repo string, release *ledger.Release) error {
 		if m, ok := strings.CutPrefix(use.Path, "./"+staging); ok && !slices.Contains(release.MissingModules, m) {
 			modules = append(modules, module.Version{Path: m, Version: StagingVersion(version)})
 		}
+	}
+	released, err := infos[0].time()
+	if err != nil {
+		return err
+	}
+	if want := released.UTC().Truncate(time.Second); !want.Equal(release.Date()) {
+		return fmt.Errorf("%s: release %s: %s was released at %q, not at %q", ledger.Path, release.Name, version, want.Format(time.RFC3339), release.Released)
 	}
 	if infos, err = download(ctx, tmp, modules); err != nil {
 		return fmt.Errorf("a module that the proxy does not have belongs into missingModules of %s: %w", ledger.Path, err)

@@ -46,7 +46,7 @@ func proxy(t *testing.T, files map[string]string) {
 		module, version, _ := strings.Cut(id, "@")
 		base := filepath.Join(dir, module, "@v", version)
 		write(t, base+".mod", content[id+"/go.mod"])
-		write(t, base+".info", `{"Version":"`+version+`"}`)
+		write(t, base+".info", `{"Version":"`+version+`","Time":"`+released+`"}`)
 		f, err := os.Create(base + ".zip")
 		if err != nil {
 			t.Fatal(err)
@@ -94,6 +94,9 @@ func write(t *testing.T, name, content string) {
 	}
 }
 
+// released is when all modules of the proxy were made.
+const released = "2026-07-22T18:07:38Z"
+
 const k8s, api = "k8s.io/kubernetes@v1.36.3/", "k8s.io/api@v0.36.3/"
 
 func files() map[string]string {
@@ -109,7 +112,7 @@ func files() map[string]string {
 }
 
 func release() *ledger.Release {
-	return &ledger.Release{Name: "1.36", Version: "v1.36.3", State: ledger.Carried, MissingModules: []string{"k8s.io/sample"}}
+	return &ledger.Release{Name: "1.36", Version: "v1.36.3", Released: released, State: ledger.Carried, MissingModules: []string{"k8s.io/sample"}}
 }
 
 // pinned is a repository with a fresh pin.
@@ -272,5 +275,21 @@ func TestWritePinNeedsMissingModules(t *testing.T) {
 	err := WritePin(t.Context(), t.TempDir(), r)
 	if err == nil || !strings.Contains(err.Error(), "k8s.io/sample@v0.36.3") || !strings.Contains(err.Error(), "missingModules") {
 		t.Errorf("got %v", err)
+	}
+}
+
+func TestWritePinChecksTheTime(t *testing.T) {
+	proxy(t, files())
+	for _, wrong := range []string{"", "2026-07-22T18:07:39Z"} {
+		r := release()
+		r.Released = wrong
+		repo := t.TempDir()
+		err := WritePin(t.Context(), repo, r)
+		if err == nil || !strings.Contains(err.Error(), `v1.36.3 was released at "`+released+`", not at "`+wrong+`"`) {
+			t.Errorf("%q: got %v", wrong, err)
+		}
+		if files, err := os.ReadDir(repo); err != nil || len(files) > 0 {
+			t.Errorf("something was written: %v, %v", files, err)
+		}
 	}
 }
