@@ -69,7 +69,7 @@ func Apply(repo string, l *ledger.Ledger, release *ledger.Release, base Base) ([
 	if err != nil {
 		return nil, err
 	}
-	a := &applier{repo: repo, release: release, base: base, ours: map[string]Entry{}, content: map[string][]byte{}}
+	a := &applier{repo: repo, release: release, base: base, entries: entries, ours: map[string]Entry{}, content: map[string][]byte{}}
 	var result []Applied
 	var errs []error
 	for _, stage := range stages {
@@ -105,6 +105,8 @@ type applier struct {
 	repo    string
 	release *ledger.Release
 	base    Base
+	// entries are those of all releases.
+	entries []Entry
 	// ours are the whole files so far, by path in the tree.
 	ours map[string]Entry
 	// content are the upstream files that were changed so far.
@@ -152,7 +154,17 @@ func (a *applier) apply(e Entry) (*Change, error) {
 	if !ok {
 		before = upstreamFile
 	}
-	p, err := patch.Parse(data)
+	after, err := applySeam(e, data, before)
+	if err != nil {
+		return nil, a.elsewhere(e, before, err)
+	}
+	a.content[e.Path] = after
+	return &Change{Entry: e, Before: before, Content: after, Executable: upstream.Executable(after)}, nil
+}
+
+// applySeam returns the content of an upstream file with a seam.
+func applySeam(e Entry, seam, before []byte) ([]byte, error) {
+	p, err := patch.Parse(seam)
 	if err != nil {
 		return nil, err
 	}
@@ -167,8 +179,26 @@ func (a *applier) apply(e Entry) (*Change, error) {
 		}
 		return nil, errors.Join(misfits...)
 	}
-	a.content[e.Path] = after
-	return &Change{Entry: e, Before: before, Content: after, Executable: upstream.Executable(after)}, nil
+	return after, nil
+}
+
+// elsewhere looks for a seam that fits in place of one that does not: the same seam of
+// another release. Later seams are judged as if it was in its place.
+func (a *applier) elsewhere(e Entry, before []byte, misfit error) error {
+	for _, other := range a.entries {
+		if !other.Seam || other.Path != e.Path || other.Slug != e.Slug || other.Source == e.Source {
+			continue
+		}
+		seam, err := os.ReadFile(filepath.Join(a.repo, filepath.FromSlash(other.Source)))
+		if err != nil {
+			continue // reported where it is used
+		}
+		if after, err := applySeam(other, seam, before); err == nil {
+			a.content[e.Path] = after
+			return errors.Join(append(each(misfit), fmt.Errorf("but %s applies", other.Source))...)
+		}
+	}
+	return misfit
 }
 
 var generatedHeader = regexp.MustCompile(`(?m)^// Code generated .* DO NOT EDIT\.$`)
