@@ -22,6 +22,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"kubernetes-dra/hack/pkg/git"
 )
 
 // Patches writes the commits of the tree as a series for "git am", into the
@@ -42,14 +44,11 @@ func (t *Tree) Patches(ctx context.Context) ([]string, error) {
 		return nil, err
 	}
 	defer os.RemoveAll(tmp)
-	// The same commits give the same files: no version of git, no hashes.
-	out, err := t.git().Run(ctx, "format-patch", "--output-directory", tmp, "--no-signature", "--zero-commit",
-		"--no-numbered", "--no-renames", "--binary", "--full-index", "--unified=3", "--diff-algorithm=myers",
-		state.Base+".."+state.Head)
+	names, err := t.series(ctx, state, tmp)
 	if err != nil {
 		return nil, err
 	}
-	if out == "" {
+	if len(names) == 0 {
 		return nil, fmt.Errorf("release %s carries nothing: no patches", t.Release.Name)
 	}
 	if err := os.RemoveAll(dir); err != nil {
@@ -59,8 +58,60 @@ func (t *Tree) Patches(ctx context.Context) ([]string, error) {
 		return nil, err
 	}
 	var files []string
-	for name := range strings.Lines(out) {
-		files = append(files, filepath.Join(dir, filepath.Base(strings.TrimSpace(name))))
+	for _, name := range names {
+		files = append(files, filepath.Join(dir, name))
 	}
 	return files, nil
+}
+
+// series writes the commits as files into a folder, and returns their names.
+func (t *Tree) series(ctx context.Context, state *State, dir string) ([]string, error) {
+	// The same commits give the same files: no version of git, no hashes.
+	out, err := t.git().Run(ctx, "format-patch", "--output-directory", dir, "--no-signature", "--zero-commit",
+		"--no-numbered", "--no-renames", "--binary", "--full-index", "--unified=3", "--diff-algorithm=myers",
+		state.Base+".."+state.Head)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for name := range strings.Lines(out) {
+		names = append(names, filepath.Base(strings.TrimSpace(name)))
+	}
+	return names, nil
+}
+
+// CheckPatches applies the series to the untouched release with git am, in a clone,
+// and fails if that does not give the very tree that was built.
+func (t *Tree) CheckPatches(ctx context.Context, state *State) error {
+	tmp, err := os.MkdirTemp("", "carry-am-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(tmp)
+	names, err := t.series(ctx, state, tmp)
+	if err != nil || len(names) == 0 {
+		return err
+	}
+	clone := git.Dir(filepath.Join(tmp, "kubernetes"))
+	if _, err := t.git().Run(ctx, "clone", "--quiet", "--shared", "--no-checkout", "--", t.Dir(), string(clone)); err != nil {
+		return err
+	}
+	if _, err := clone.Run(ctx, "checkout", "--quiet", "--detach", state.Base); err != nil {
+		return err
+	}
+	args := []string{"-c", "user.name=carry", "-c", "user.email=carry@kubernetes-dra.invalid", "am", "--quiet", "--"}
+	for _, name := range names {
+		args = append(args, filepath.Join(tmp, name))
+	}
+	if _, err := clone.Run(ctx, args...); err != nil {
+		return fmt.Errorf("release %s: the series does not apply: %w", t.Release.Name, err)
+	}
+	different, err := diffTrees(ctx, clone, state.Head, "HEAD")
+	if err != nil {
+		return err
+	}
+	if len(different) > 0 {
+		return fmt.Errorf("release %s: git am of the series does not give the tree that was built: %s differ", t.Release.Name, summary(different))
+	}
+	return nil
 }

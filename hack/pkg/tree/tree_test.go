@@ -1200,3 +1200,25 @@ func TestSeamOfOtherReleaseFits(t *testing.T) {
 		t.Errorf("the seam of %s applies:\n%v", types, err)
 	}
 }
+
+func TestCheckPatches(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	f := newFixture(t)
+	f.write("pkg/testdata/reservedfor.bin", "\x00\x01binary\x00")
+	s := f.mustBuild()
+	if err := f.CheckPatches(t.Context(), s); err != nil {
+		t.Error(err)
+	}
+	// What a merge changes is in no patch.
+	merge := f.gitOutput("-c", "user.name=x", "-c", "user.email=x@x", "commit-tree", "-m", "merge", "-p", s.Head, "-p", s.Base, s.Base+"^{tree}")
+	s.Head = merge
+	f.wantError(f.CheckPatches(t.Context(), s), "release 1.36: git am of the series does not give the tree that was built: ", plugin)
+	if left, err := filepath.Glob(filepath.Join(os.TempDir(), "carry-am-*")); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %q, %v", left, err)
+	}
+	// Nothing is carried.
+	s.Head = s.Base
+	if err := f.CheckPatches(t.Context(), s); err != nil {
+		t.Error(err)
+	}
+}

@@ -86,7 +86,7 @@ func (v *Verifier) Run(ctx context.Context) error {
 		{"tables", v.tables},
 		{"shell scripts", v.shell},
 		{"go vet", v.vet},
-		{"trees and API delta", v.trees},
+		{"trees, API delta and patch series", v.trees},
 	} {
 		if err := ctx.Err(); err != nil {
 			return context.Cause(ctx)
@@ -509,7 +509,7 @@ func (v *Verifier) tree(ctx context.Context, r *ledger.Release) error {
 	if err != nil {
 		return fmt.Errorf("release %s: %w", r.Name, err)
 	}
-	err = v.apiDelta(ctx, t, state)
+	err = errors.Join(v.apiDelta(ctx, t, state), t.CheckPatches(ctx, state))
 	if generatorErr := v.CheckGenerators(ctx, t, state); generatorErr != nil {
 		err = errors.Join(err, fmt.Errorf("release %s: %w", r.Name, generatorErr))
 	}
