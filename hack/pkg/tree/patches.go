@@ -96,6 +96,15 @@ func (t *Tree) CheckPatches(ctx context.Context, state *State) error {
 	if _, err := t.git().Run(ctx, "clone", "--quiet", "--shared", "--no-checkout", "--", t.Dir(), string(clone)); err != nil {
 		return err
 	}
+	// The index has all files, the work tree only those that the series needs.
+	changed, err := pathsOf(diffTrees(ctx, t.git(), state.Base, state.Head))
+	if err != nil {
+		return err
+	}
+	patterns := "/" + strings.Join(changed, "\n/") + "\n"
+	if _, err := clone.Output(ctx, strings.NewReader(patterns), nil, "sparse-checkout", "set", "--no-cone", "--stdin"); err != nil {
+		return err
+	}
 	if _, err := clone.Run(ctx, "checkout", "--quiet", "--detach", state.Base); err != nil {
 		return err
 	}
