@@ -300,12 +300,19 @@ func TestApplyToLaterPatchRelease(t *testing.T) {
 	c := f.newClone("v1.36.3", f.upstream)
 	c.commit("later", files)
 	c.git("tag", "v1.36.4")
+	// Not every executable is a script.
+	if err := os.Chmod(filepath.Join(c.dir, plugin), 0o755); err != nil {
+		t.Fatal(err)
+	}
 	c.commit("the next candidate", nil)
 	c.git("tag", "v1.36.5-rc.0")
 	c.mustApply()
 	want := "// new\n// lines\n" + change(wholePlugin, "plugin 25\n", "plugin twenty-five\n")
 	if got := readFile(t, filepath.Join(c.dir, plugin)); got != want {
 		t.Errorf("got:\n%s", got)
+	}
+	if got := c.git("ls-files", "--stage", plugin); !strings.HasPrefix(got, "100755 ") {
+		t.Errorf("the mode is lost: %s", got)
 	}
 	if got := c.git("log", "-1", "--format=%B", "HEAD~1"); !strings.Contains(got, "Release: v1.36.4 (carried)") {
 		t.Errorf("message:\n%s", got)
