@@ -123,7 +123,7 @@ func (t *Tree) ApplyTo(ctx context.Context, c *Checkout) (*Applied, error) {
 // date is the time of the commit that is checked out. No commit on top of it
 // should be older, or git takes longer to find its way through the history.
 func (c *Checkout) date(ctx context.Context) (time.Time, error) {
-	out, err := c.git().Run(ctx, "show", "--no-patch", "--format=%cI", c.Head)
+	out, err := c.git().Run(ctx, "show", "--no-patch", "--no-show-signature", "--format=%cI", c.Head)
 	if err != nil {
 		return time.Time{}, err
 	}
@@ -133,11 +133,11 @@ func (c *Checkout) date(ctx context.Context) (time.Time, error) {
 
 // appliedBefore looks for our commits in the history, if the overlay does not fit.
 func (t *Tree) appliedBefore(ctx context.Context, c *Checkout) error {
-	args := []string{"log", "--max-count=1", "--format=%h %s", "--fixed-strings"}
+	args := []string{"log", "--max-count=1", "--format=%h %s", "--no-show-signature", "--fixed-strings"}
 	for _, f := range t.Ledger.FeaturesOf(t.Release.Name) {
 		args = append(args, "--grep="+subject(f))
 	}
-	if len(args) == 4 {
+	if len(args) == 5 {
 		return nil
 	}
 	// It is only a hint: without it, the error is still the right one.
@@ -196,7 +196,7 @@ func (b *build) borrow(ctx context.Context, c *Checkout) error {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintln(&alternates, alternatePath(objects))
+		fmt.Fprintln(&alternates, objects)
 	}
 	info := filepath.Join(b.dir, ".git", "objects", "info")
 	if err := os.MkdirAll(info, 0o755); err != nil {
@@ -218,14 +218,6 @@ func (b *build) borrow(ctx context.Context, c *Checkout) error {
 		return err
 	}
 	return os.WriteFile(filepath.Join(b.dir, ".git", "shallow"), content, 0o644)
-}
-
-// alternatePath writes a path as objects/info/alternates has it.
-func alternatePath(p string) string {
-	if !strings.ContainsAny(p, "\"\n\\") && !strings.HasPrefix(p, "#") {
-		return p
-	}
-	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`).Replace(p) + `"`
 }
 
 // takeGenerated makes commitGenerated take the generated code of the tree, if there
@@ -322,9 +314,6 @@ func (b *build) handOver(ctx context.Context, c *Checkout) error {
 	if err != nil {
 		return err
 	}
-	if err := ctx.Err(); err != nil {
-		return context.Cause(ctx)
-	}
 	ctx = context.WithoutCancel(ctx)
 	// Objects that no ref leads to are no change; git removes them some day.
 	if _, err := c.git().Output(ctx, bytes.NewReader(pack), nil, "unpack-objects", "-q"); err != nil {
@@ -340,7 +329,7 @@ func (b *build) handOver(ctx context.Context, c *Checkout) error {
 
 // applied tells what was done.
 func (b *build) applied(ctx context.Context, c *Checkout) (*Applied, error) {
-	out, err := c.git().Run(context.WithoutCancel(ctx), "log", "--reverse", "--format=%H %s", c.Head+".."+b.state.Head)
+	out, err := c.git().Run(context.WithoutCancel(ctx), "log", "--reverse", "--no-show-signature", "--format=%H %s", c.Head+".."+b.state.Head)
 	if err != nil {
 		return nil, err
 	}

@@ -1186,14 +1186,16 @@ func TestLock(t *testing.T) {
 // seams are judged on top of them.
 func TestSeamOfOtherReleaseFits(t *testing.T) {
 	f := newFixture(t)
-	older := change(numbered("plugin", 60), "plugin 8\n", "older\n", "plugin 42\n", "older, too\n")
+	f.seam(plugin, "fixes", "", numbered("plugin", 60), change(fixedPlugin, "plugin 25\n", "plugin 25, fixed\n"))
+	older := change(numbered("plugin", 60), "plugin 8\n", "older\n", "plugin 27\n", "older\n", "plugin 42\n", "older, too\n")
 	fixed := change(older, "plugin 10\n", "plugin 10\nfixed in 1.32\n")
 	f.seam(plugin, "fixes", ".1.32", older, fixed)
 	f.seam(plugin, "reservedfor", ".1.32", fixed, change(fixed, "plugin 12\n", "reserved\n"))
 	f.upstream[plugin] = older
 	_, err := f.Build(t.Context())
 	f.wantError(err,
-		"pkg/plugin.go.fixes.patch: release 1.36 (v1.36.3): the seam does not apply",
+		"pkg/plugin.go.fixes.patch: release 1.36 (v1.36.3): the seam does not apply to pkg/plugin.go: hunk 1 (",
+		"pkg/plugin.go.fixes.patch: release 1.36 (v1.36.3): the seam does not apply to pkg/plugin.go: hunk 2 (",
 		"pkg/plugin.go.fixes.patch: release 1.36 (v1.36.3): but pkg/plugin.go.fixes.1.32.patch applies",
 		"pkg/plugin.go.reservedfor.patch: release 1.36 (v1.36.3): but pkg/plugin.go.reservedfor.1.32.patch applies")
 	if strings.Contains(err.Error(), types) {
