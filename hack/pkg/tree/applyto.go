@@ -202,22 +202,7 @@ func (b *build) borrow(ctx context.Context, c *Checkout) error {
 	if err := os.MkdirAll(info, 0o755); err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(info, "alternates"), []byte(alternates.String()), 0o644); err != nil {
-		return err
-	}
-	// Where the history of a shallow clone ends.
-	shallow, err := gitPath(ctx, c.git(), "shallow")
-	if err != nil {
-		return err
-	}
-	content, err := os.ReadFile(shallow)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(b.dir, ".git", "shallow"), content, 0o644)
+	return os.WriteFile(filepath.Join(info, "alternates"), []byte(alternates.String()), 0o644)
 }
 
 // takeGenerated makes commitGenerated take the generated code of the tree, if there

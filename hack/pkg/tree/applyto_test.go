@@ -476,9 +476,12 @@ func TestApplyToOtherClones(t *testing.T) {
 	f := newFixtureToApply(t)
 	s := f.mustBuild()
 	want := f.gitOutput("rev-parse", s.Head+"^{tree}")
-	origin := f.newClone("v1.36.3", f.upstream)
-	origin.commit("gone again", fakeUpstream{"README": "hello\n"})
-	origin.git("reset", "--quiet", "--hard", "HEAD~1")
+	// Two commits that a shallow clone does not have.
+	origin := f.newClone("", f.upstream)
+	origin.commit("readme", fakeUpstream{"README": "hello\n"})
+	origin.git("rm", "--quiet", "README")
+	origin.commit("release", nil)
+	origin.git("tag", "v1.36.3")
 	for name, prepare := range map[string]func(c *clone){
 		"shallow": func(c *clone) {
 			origin.git("clone", "--quiet", "--depth=1", "--branch=v1.36.3", "file://"+origin.dir, c.dir)
