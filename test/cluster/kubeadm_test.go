@@ -118,8 +118,8 @@ func TestKubeadm(t *testing.T) {
 	}
 }
 
-// checkStaticPods checks that the control plane runs in pods, of the images in the
-// release.
+// checkStaticPods waits until the control plane runs in pods, of the images in the
+// release. The API server has such a pod some time after it began.
 func checkStaticPods(t *testing.T, client *cluster.Client) {
 	t.Helper()
 	tag := ":" + strings.ReplaceAll(stamp, "+", "_")
@@ -127,24 +127,23 @@ func checkStaticPods(t *testing.T, client *cluster.Client) {
 	for _, name := range []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler"} {
 		want[name] = "registry.k8s.io/" + name + tag
 	}
-	pods, err := client.CoreV1().Pods(metav1.NamespaceSystem).List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, pod := range pods.Items {
-		name := strings.TrimSuffix(pod.Name, "-"+cluster.RealNode)
-		if pod.Status.Phase != corev1.PodRunning || pod.Annotations[corev1.MirrorPodAnnotationKey] == "" {
-			continue
+	var seen []string
+	for deadline := time.Now().Add(patience); len(want) > 0 && time.Now().Before(deadline); time.Sleep(time.Second) {
+		pods, err := client.CoreV1().Pods(metav1.NamespaceSystem).List(t.Context(), metav1.ListOptions{FieldSelector: "spec.nodeName=" + cluster.RealNode})
+		if err != nil {
+			t.Fatal(err)
 		}
-		if pod.Spec.Containers[0].Image == want[name] {
-			delete(want, name)
+		seen = nil
+		for _, pod := range pods.Items {
+			name, image := strings.TrimSuffix(pod.Name, "-"+cluster.RealNode), pod.Spec.Containers[0].Image
+			seen = append(seen, fmt.Sprintf("%s %s %s", pod.Name, pod.Status.Phase, image))
+			if pod.Status.Phase == corev1.PodRunning && pod.Annotations[corev1.MirrorPodAnnotationKey] != "" && image == want[name] {
+				delete(want, name)
+			}
 		}
 	}
 	if len(want) > 0 {
-		t.Errorf("no static pods run with these images: %v; there are:", want)
-		for _, pod := range pods.Items {
-			t.Logf("%s %s %s", pod.Name, pod.Status.Phase, pod.Spec.Containers[0].Image)
-		}
+		t.Errorf("no static pods run with these images: %v; there are:\n%s", want, strings.Join(seen, "\n"))
 	}
 }
 

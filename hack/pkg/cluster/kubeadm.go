@@ -83,7 +83,13 @@ func (c *Cluster) kubeadmInit(ctx context.Context) error {
 	if err := c.startKubeadmKubelet(); err != nil {
 		return err
 	}
-	if err := c.runKubeadm(ctx, "init", "--config="+config); err != nil {
+	args := []string{"init", "--config=" + config}
+	if !unifiedCgroups() {
+		// The kubelet is told that version 1 is meant, but kubeadm wants to
+		// hear it, too.
+		args = append(args, "--ignore-preflight-errors=SystemVerification")
+	}
+	if err := c.runKubeadm(ctx, args...); err != nil {
 		return fmt.Errorf("%w%s%s", err, c.logEnd(kubeadmLog), c.logEnd(Kubelet))
 	}
 	c.Log("kubeadm init is done after %s", time.Since(start).Round(100*time.Millisecond))
@@ -287,12 +293,6 @@ func (c *Cluster) kubeadmConfig() ([]byte, error) {
 	for _, name := range []string{"apiVersion", "kind", "authentication", "authorization", "tlsCertFile", "tlsPrivateKeyFile", "clusterDNS", "port", "healthzPort", "healthzBindAddress"} {
 		delete(kubelet, name)
 	}
-	var ignored []any
-	if !unifiedCgroups() {
-		// The kubelet is told that version 1 is meant, but kubeadm wants to
-		// hear it, too.
-		ignored = append(ignored, "SystemVerification")
-	}
 	return mergeDocuments(content, map[string]map[string]any{
 		"InitConfiguration": {
 			"apiVersion":       "kubeadm.k8s.io/v1beta4",
@@ -302,9 +302,8 @@ func (c *Cluster) kubeadmConfig() ([]byte, error) {
 				"criSocket":       "unix://" + containerdSocket,
 				"imagePullPolicy": "Never",
 				// It is the only node that runs pods.
-				"taints":                []any{},
-				"kubeletExtraArgs":      flags,
-				"ignorePreflightErrors": ignored,
+				"taints":           []any{},
+				"kubeletExtraArgs": flags,
 			},
 		},
 		"ClusterConfiguration": {

@@ -81,6 +81,13 @@ func (o Options) kubeadmConfig() ([]byte, error) {
 		ControllerManager component `json:"controllerManager"`
 		Scheduler         component `json:"scheduler"`
 	}
+	type node struct {
+		APIVersion       string `json:"apiVersion"`
+		Kind             string `json:"kind"`
+		NodeRegistration struct {
+			IgnorePreflightErrors []string `json:"ignorePreflightErrors"`
+		} `json:"nodeRegistration"`
+	}
 	type other struct {
 		APIVersion   string          `json:"apiVersion"`
 		Kind         string          `json:"kind"`
@@ -98,8 +105,7 @@ func (o Options) kubeadmConfig() ([]byte, error) {
 	if len(o.RuntimeConfig) > 0 {
 		server = append(server, arg{"runtime-config", strings.Join(o.RuntimeConfig, ",")})
 	}
-	out := o.note("kubeadm init --config kubeadm.yaml")
-	for i, document := range []any{
+	documents := []any{
 		cluster{
 			APIVersion:        "kubeadm.k8s.io/v1beta4",
 			Kind:              "ClusterConfiguration",
@@ -110,7 +116,14 @@ func (o Options) kubeadmConfig() ([]byte, error) {
 		},
 		other{"kubelet.config.k8s.io/v1beta1", "KubeletConfiguration", o.gateMap()},
 		other{"kubeproxy.config.k8s.io/v1alpha1", "KubeProxyConfiguration", o.gateMap()},
-	} {
+	}
+	if len(o.IgnoredPreflightErrors) > 0 {
+		init := node{APIVersion: "kubeadm.k8s.io/v1beta4", Kind: "InitConfiguration"}
+		init.NodeRegistration.IgnorePreflightErrors = o.IgnoredPreflightErrors
+		documents = append(documents, init)
+	}
+	out := o.note("kubeadm init --config kubeadm.yaml")
+	for i, document := range documents {
 		content, err := yaml.Marshal(document)
 		if err != nil {
 			return nil, err

@@ -68,6 +68,8 @@ type Options struct {
 	// RuntimeConfig are the APIs that the API server does not serve unless it
 	// is told to.
 	RuntimeConfig []string
+	// IgnoredPreflightErrors are checks of kubeadm that fail on every machine.
+	IgnoredPreflightErrors []string
 	// ProxyBase is what the image of kube-proxy has beside kube-proxy: the
 	// programs that it executes.
 	ProxyBase func(ctx context.Context, arch string) (*ProxyBase, error)

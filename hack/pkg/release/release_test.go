@@ -90,7 +90,9 @@ func newOptions(t *testing.T) Options {
 		Output:        filepath.Join(t.TempDir(), "release"),
 		Gates:         []string{"A", "B"},
 		RuntimeConfig: []string{"example.com/v1=true", "example.com/v2=true"},
-		ProxyBase:     newBase,
+
+		IgnoredPreflightErrors: []string{"C"},
+		ProxyBase:              newBase,
 	}
 }
 
@@ -504,6 +506,12 @@ featureGates:
   A: true
   B: true
 kind: KubeProxyConfiguration
+---
+apiVersion: kubeadm.k8s.io/v1beta4
+kind: InitConfiguration
+nodeRegistration:
+  ignorePreflightErrors:
+  - C
 `},
 	} {
 		content, err := test.write()
