@@ -21,6 +21,8 @@ import (
 	"strings"
 
 	"sigs.k8s.io/yaml"
+
+	"kubernetes-dra/hack/pkg/nodeimage"
 )
 
 // note is at the top of both configurations.
@@ -60,7 +62,7 @@ func (o Options) kindConfig() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return []byte(o.note("kind create cluster --image <that of hack/build-node-image.sh> --config kind.yaml") + string(content)), nil
+	return []byte(o.note("kind create cluster --image "+nodeimage.DefaultImage(o.Build.Version)+" --config kind.yaml") + string(content)), nil
 }
 
 // kubeadmConfig turns the gates on in every component that kubeadm configures.
