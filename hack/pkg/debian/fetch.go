@@ -30,6 +30,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"kubernetes-dra/hack/pkg/atomicfile"
 )
 
 // Pool and Snapshot are where packages come from: the archive as it is now,
@@ -89,7 +91,7 @@ func (s Source) fetch(ctx context.Context, l *Lock, p Package) ([]byte, error) {
 		return nil, fmt.Errorf("package %s %s: %w", p.Name, p.Version, err)
 	}
 	if kept != "" {
-		if err := keep(kept, content); err != nil {
+		if err := atomicfile.Write(kept, content); err != nil {
 			return nil, err
 		}
 	}
@@ -159,27 +161,4 @@ func (p Package) verify(content []byte) error {
 		return fmt.Errorf("its SHA-256 sum is %s, but the lock file says %s", got, p.SHA256)
 	}
 	return nil
-}
-
-// keep writes a file that is complete whenever it is there.
-func keep(name string, content []byte) (err error) {
-	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-		return err
-	}
-	f, err := os.CreateTemp(filepath.Dir(name), ".new-")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			_ = os.Remove(f.Name())
-		}
-	}()
-	if _, err := f.Write(content); err != nil {
-		return errors.Join(err, f.Close())
-	}
-	if err := f.Close(); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), name)
 }

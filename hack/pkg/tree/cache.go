@@ -26,6 +26,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"kubernetes-dra/hack/pkg/atomicfile"
 )
 
 // Generated code takes a minute or more for each release, and depends on
@@ -55,7 +57,7 @@ func (t *Tree) Remember(key string) error {
 	if t.Cache == "" {
 		return nil
 	}
-	return replaceFile(t.cacheFile("checked", key), []byte(t.Release.Version+"\n"))
+	return atomicfile.Write(t.cacheFile("checked", key), []byte(t.Release.Version+"\n"))
 }
 
 // keepGenerated keeps the generated files of a commit.
@@ -84,7 +86,7 @@ func (b *build) keepGenerated(ctx context.Context, key string, edits []edit) err
 	if err := errors.Join(gob.NewEncoder(zip).Encode(files), zip.Close()); err != nil {
 		return err
 	}
-	return replaceFile(b.cacheFile("generated", key), buffer.Bytes())
+	return atomicfile.Write(b.cacheFile("generated", key), buffer.Bytes())
 }
 
 // keptGenerated returns what keepGenerated kept, or [fs.ErrNotExist].

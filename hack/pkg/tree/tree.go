@@ -36,6 +36,7 @@ import (
 	"slices"
 	"strings"
 
+	"kubernetes-dra/hack/pkg/atomicfile"
 	"kubernetes-dra/hack/pkg/git"
 	"kubernetes-dra/hack/pkg/ledger"
 	"kubernetes-dra/hack/pkg/lockfile"
@@ -188,25 +189,7 @@ func writeJSON(name string, value any) error {
 	if err != nil {
 		return err
 	}
-	return replaceFile(name, append(data, '\n'))
-}
-
-// replaceFile writes a file as a whole or not at all, whoever else does so at the same
-// time.
-func replaceFile(name string, content []byte) error {
-	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-		return err
-	}
-	tmp, err := os.CreateTemp(filepath.Dir(name), ".new-")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(tmp.Name())
-	_, err = tmp.Write(content)
-	if err := errors.Join(err, tmp.Chmod(0o644), tmp.Close()); err != nil {
-		return err
-	}
-	return os.Rename(tmp.Name(), name)
+	return atomicfile.Write(name, append(data, '\n'))
 }
 
 // lock makes sure that one process at a time works on the release's tree.
