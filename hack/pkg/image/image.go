@@ -92,16 +92,7 @@ func (i Image) Write(ctx context.Context, archive string) error {
 	return nil
 }
 
-// file is one in an image. Those with a target are symbolic links, those
-// whose name ends with a slash are folders.
-type file struct {
-	name    string
-	mode    int64
-	content []byte
-	target  string
-}
-
-func (i Image) write(archive string, files []file) error {
+func (i Image) write(archive string, files []File) error {
 	layer, err := layerOf(files)
 	if err != nil {
 		return err
@@ -185,21 +176,23 @@ func sortManifest(in io.Reader) ([]byte, error) {
 	return json.Marshal(manifest)
 }
 
-func layerOf(files []file) (v1.Layer, error) {
+func layerOf(files []File) (v1.Layer, error) {
 	var content bytes.Buffer
 	w := tar.NewWriter(&content)
 	for _, f := range files {
-		header := &tar.Header{Name: f.name, Mode: f.mode, Size: int64(len(f.content)), Typeflag: tar.TypeReg, Format: tar.FormatPAX}
+		header := &tar.Header{
+			Name: strings.TrimPrefix(f.Path, "/"), Mode: f.Mode, Size: int64(len(f.Content)), Typeflag: tar.TypeReg, Format: tar.FormatPAX,
+		}
 		switch {
-		case f.target != "":
-			header.Typeflag, header.Linkname = tar.TypeSymlink, f.target
-		case strings.HasSuffix(f.name, "/"):
-			header.Typeflag = tar.TypeDir
+		case f.Target != "":
+			header.Typeflag, header.Linkname = tar.TypeSymlink, f.Target
+		case f.Folder:
+			header.Typeflag, header.Name = tar.TypeDir, header.Name+"/"
 		}
 		if err := w.WriteHeader(header); err != nil {
 			return nil, err
 		}
-		if _, err := w.Write(f.content); err != nil {
+		if _, err := w.Write(f.Content); err != nil {
 			return nil, err
 		}
 	}
@@ -219,8 +212,8 @@ func (i Image) arch() string {
 }
 
 // files are what the image consists of.
-func (i Image) files(ctx context.Context) ([]file, error) {
-	var files []file
+func (i Image) files(ctx context.Context) ([]File, error) {
+	var files []File
 	if i.Shell {
 		if i.arch() != runtime.GOARCH {
 			return nil, fmt.Errorf("a shell for %s is not on this machine, which is %s", i.arch(), runtime.GOARCH)
@@ -240,11 +233,7 @@ func (i Image) files(ctx context.Context) ([]file, error) {
 			return fmt.Errorf("two files have the path %q in the image", f.Path)
 		}
 		has[f.Path] = true
-		name := strings.TrimPrefix(f.Path, "/")
-		if f.Folder {
-			name += "/"
-		}
-		files = append(files, file{name: name, mode: f.Mode, content: f.Content, target: f.Target})
+		files = append(files, f)
 		return nil
 	}
 	for _, f := range i.Base {
@@ -294,7 +283,7 @@ func Busybox() string {
 }
 
 // shellFiles are a busybox, and what programs expect of a system.
-func shellFiles(ctx context.Context) ([]file, error) {
+func shellFiles(ctx context.Context) ([]File, error) {
 	busybox := Busybox()
 	if busybox == "" {
 		return nil, errors.New("this machine has no static busybox; on Debian and Ubuntu: apt-get install busybox-static")
@@ -307,18 +296,18 @@ func shellFiles(ctx context.Context) ([]file, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s --list: %w", busybox, err)
 	}
-	files := []file{
-		{name: "bin/", mode: 0o755},
-		{name: "etc/", mode: 0o755},
-		{name: "root/", mode: 0o700},
-		{name: "tmp/", mode: 0o1777},
-		{name: "etc/passwd", mode: 0o644, content: []byte("root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n")},
-		{name: "etc/group", mode: 0o644, content: []byte("root:x:0:\nnobody:x:65534:\n")},
-		{name: "bin/busybox", mode: 0o755, content: program},
+	files := []File{
+		{Path: "/bin", Mode: 0o755, Folder: true},
+		{Path: "/etc", Mode: 0o755, Folder: true},
+		{Path: "/root", Mode: 0o700, Folder: true},
+		{Path: "/tmp", Mode: 0o1777, Folder: true},
+		{Path: "/etc/passwd", Mode: 0o644, Content: []byte("root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n")},
+		{Path: "/etc/group", Mode: 0o644, Content: []byte("root:x:0:\nnobody:x:65534:\n")},
+		{Path: "/bin/busybox", Mode: 0o755, Content: program},
 	}
 	for applet := range strings.FieldsSeq(string(applets)) {
 		if applet != "busybox" && !strings.Contains(applet, "/") {
-			files = append(files, file{name: "bin/" + applet, mode: 0o777, target: "busybox"})
+			files = append(files, File{Path: "/bin/" + applet, Mode: 0o777, Target: "busybox"})
 		}
 	}
 	return files, nil

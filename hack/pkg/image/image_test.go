@@ -106,13 +106,13 @@ func TestFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []file{
-		{name: "bin", mode: 0o777, target: "usr/bin"},
-		{name: "usr/bin/", mode: 0o755},
-		{name: "usr/bin/nft", mode: 0o750, content: []byte("nft")},
-		{name: "a", mode: 0o755, content: []byte("program")},
-		{name: "b/tool", mode: 0o755, content: []byte("program")},
-		{name: "etc/config", mode: 0o644, content: []byte("content")},
+	want := []File{
+		{Path: "/bin", Mode: 0o777, Target: "usr/bin"},
+		{Path: "/usr/bin", Mode: 0o755, Folder: true},
+		{Path: "/usr/bin/nft", Mode: 0o750, Content: []byte("nft")},
+		{Path: "/a", Mode: 0o755, Content: []byte("program")},
+		{Path: "/b/tool", Mode: 0o755, Content: []byte("program")},
+		{Path: "/etc/config", Mode: 0o644, Content: []byte("content")},
 	}
 	if !reflect.DeepEqual(files, want) {
 		t.Errorf("got %+v, want %+v", files, want)
@@ -124,8 +124,8 @@ func TestFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"bin/sh", "bin/busybox", "tool"} {
-		if !slices.ContainsFunc(shell, func(f file) bool { return f.name == name }) {
+	for _, name := range []string{"/bin/sh", "/bin/busybox", "/tool"} {
+		if !slices.ContainsFunc(shell, func(f File) bool { return f.Path == name }) {
 			t.Errorf("the image has no %s", name)
 		}
 	}
