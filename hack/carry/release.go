@@ -22,6 +22,7 @@ import (
 	"strings"
 
 	"kubernetes-dra/hack/pkg/debian"
+	"kubernetes-dra/hack/pkg/ledger"
 	"kubernetes-dra/hack/pkg/release"
 	"kubernetes-dra/hack/pkg/upstream"
 )
@@ -66,10 +67,10 @@ func runRelease(ctx context.Context, args []string) error {
 		Output:        *output,
 		Architectures: strings.Split(*arches, ","),
 		Gates:         t.Ledger.Gates(t.Release.Name),
-		RuntimeConfig: upstream.RuntimeConfig(t.Release.Minor()),
+		RuntimeConfig: upstream.RuntimeConfig(ledger.Minor(t.Release.Name)),
 		ProxyBase:     base,
 	}
-	if t.Release.Minor() < 34 {
+	if ledger.Minor(t.Release.Name) < 34 {
 		// It puts an IPv4 address in brackets, which Go does not take for a URL
 		// any more. Upstream's kubeadm was compiled with an older one.
 		options.IgnoredPreflightErrors = []string{"HTTPProxyCIDR"}

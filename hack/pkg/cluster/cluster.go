@@ -42,6 +42,7 @@ import (
 	"time"
 
 	"kubernetes-dra/hack/pkg/image"
+	"kubernetes-dra/hack/pkg/ledger"
 	"kubernetes-dra/hack/pkg/tools"
 )
 
@@ -387,7 +388,7 @@ func (c *Cluster) findVersion(ctx context.Context) error {
 	match := versionPattern.FindStringSubmatch(string(out))
 	if match == nil {
 		// A developer's build without a stamp.
-		if c.Minor = minorOf(c.Options.Release); c.Minor == 0 {
+		if c.Minor = ledger.Minor(c.Options.Release); c.Minor == 0 {
 			return fmt.Errorf("%s --version says %q", APIServer, strings.TrimSpace(string(out)))
 		}
 		c.Version = strings.TrimPrefix(strings.TrimSpace(string(out)), "Kubernetes ")
@@ -396,15 +397,9 @@ func (c *Cluster) findVersion(ctx context.Context) error {
 	c.Version = match[0]
 	c.Minor, err = strconv.Atoi(match[1])
 	if c.Minor == 0 {
-		c.Minor = minorOf(c.Options.Release)
+		c.Minor = ledger.Minor(c.Options.Release)
 	}
 	return err
-}
-
-func minorOf(release string) int {
-	_, minor, _ := strings.Cut(release, ".")
-	n, _ := strconv.Atoi(minor)
-	return n
 }
 
 // choosePorts finds one for each component: those that were asked for, else

@@ -402,9 +402,9 @@ func (l *Ledger) Stamp(r *Release) string {
 	return fmt.Sprintf("%s+dra.%d", r.Version, l.Carry)
 }
 
-// Minor is that of the version: 36 of 1.36.
-func (r *Release) Minor() int {
-	if ns := numbers(r.Name); len(ns) > 1 {
+// Minor is that of a release: 36 of 1.36, and 0 if it has none.
+func Minor(release string) int {
+	if ns := numbers(release); len(ns) > 1 {
 		return ns[1]
 	}
 	return 0
