@@ -26,6 +26,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -335,10 +336,7 @@ func mergeDocuments(content []byte, additions map[string]map[string]any) ([]byte
 		}
 		return err
 	}
-	left := map[string]map[string]any{}
-	for kind, addition := range additions {
-		left[kind] = addition
-	}
+	left := maps.Clone(additions)
 	for r := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(content))); ; {
 		text, err := r.Read()
 		if errors.Is(err, io.EOF) {

@@ -187,10 +187,7 @@ func (o Options) server(ctx context.Context, dir, arch string) error {
 		c.add(binaryPath(name)+".docker_tag", entry{text: []byte(ImageTag(build.Version) + "\n")})
 	}
 	tarball := filepath.Join(dir, TarballName(arch))
-	if err := c.write(ctx, tarball, build.Date); err != nil {
-		return err
-	}
-	sum, err := sumFile(tarball)
+	sum, err := c.write(ctx, tarball, build.Date)
 	if err != nil {
 		return err
 	}

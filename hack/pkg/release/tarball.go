@@ -63,31 +63,35 @@ func (c *contents) names() []string {
 	return names
 }
 
-// write makes the archive, and sets the sums of its files. Order, owners and
-// times are always the same.
-func (c *contents) write(ctx context.Context, name string, date time.Time) (err error) {
+// write makes the archive, returns its SHA-512 sum, and sets the sums of its files.
+// Order, owners and times are always the same.
+func (c *contents) write(ctx context.Context, name string, date time.Time) (sum string, err error) {
 	f, err := os.Create(name)
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	z := gzip.NewWriter(f)
+	h := sha512.New()
+	z := gzip.NewWriter(io.MultiWriter(f, h))
 	w := tar.NewWriter(z)
 	folders := map[string]bool{".": true}
 	for _, name := range c.names() {
 		if err := ctx.Err(); err != nil {
-			return context.Cause(ctx)
+			return "", context.Cause(ctx)
 		}
 		for _, dir := range missingParents(name, folders) {
 			if err := w.WriteHeader(header(dir+"/", tar.TypeDir, 0o755, 0, date)); err != nil {
-				return err
+				return "", err
 			}
 		}
 		if err := c.files[name].write(w, name, date); err != nil {
-			return fmt.Errorf("%s: %w", name, err)
+			return "", fmt.Errorf("%s: %w", name, err)
 		}
 	}
-	return errors.Join(w.Close(), z.Close())
+	if err := errors.Join(w.Close(), z.Close()); err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
 // missingParents are the folders of a file that are not known yet, the outer
