@@ -24,6 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 )
 
@@ -95,4 +96,36 @@ func IsOwnerReferenceTo(owner metav1.OwnerReference, ref resourceapi.ResourceCla
 	}
 	plural, singular := meta.UnsafeGuessKindToResource(gv.WithKind(owner.Kind))
 	return strings.EqualFold(ref.Resource, plural.Resource) || strings.EqualFold(ref.Resource, singular.Resource)
+}
+
+// MaxOwnerDepth limits how many controllers [FindWorkloadUID] looks at for one
+// pod. Real chains are short: pod, Job, JobSet, and perhaps one more. A longer
+// one, or a circle, can only be the result of forged owner references: such a pod
+// belongs to no workload.
+const MaxOwnerDepth = 10
+
+// FindWorkloadUID returns the UID of the object to which the consumer reference
+// refers if that object is the controller of the pod, the controller of that
+// one, and so on. The UID is empty if it is not.
+//
+// controllerOf returns the controller of an owner in the namespace of the pod,
+// nil if it has none, does not exist or is not the incarnation with that UID.
+// Its error is returned as it is. It is not called for the object that was
+// searched for, so callers which only follow the owner references in the pod
+// cannot tell whether that one exists.
+func FindWorkloadUID(pod metav1.Object, ref resourceapi.ResourceClaimConsumerReference, controllerOf func(owner metav1.OwnerReference) (*metav1.OwnerReference, error)) (types.UID, error) {
+	owner := metav1.GetControllerOfNoCopy(pod)
+	for range MaxOwnerDepth {
+		if owner == nil {
+			return "", nil
+		}
+		if IsOwnerReferenceTo(*owner, ref) {
+			return owner.UID, nil
+		}
+		var err error
+		if owner, err = controllerOf(*owner); err != nil {
+			return "", err
+		}
+	}
+	return "", nil
 }

@@ -17,10 +17,12 @@ limitations under the License.
 package resourceclaim
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 
+	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -184,6 +186,56 @@ func TestIsOwnerReferenceTo(t *testing.T) {
 	for name, tc := range testcases {
 		t.Run(name, func(t *testing.T) {
 			assert.Equal(t, tc.expected, IsOwnerReferenceTo(tc.owner, tc.ref))
+		})
+	}
+}
+
+func TestFindWorkloadUID(t *testing.T) {
+	owner := func(apiVersion, kind, name string) *metav1.OwnerReference {
+		return &metav1.OwnerReference{APIVersion: apiVersion, Kind: kind, Name: name, UID: types.UID(name + "-uid"), Controller: ptr.To(true)}
+	}
+	errLookup := errors.New("lookup failed")
+	controllers := map[string]*metav1.OwnerReference{
+		"cluster": owner("ray.io/v1", "RayJob", "train"),
+		"circle":  owner("example.com/v1", "Circle", "circle"),
+		"job":     nil,
+	}
+	controllerOf := func(owner metav1.OwnerReference) (*metav1.OwnerReference, error) {
+		controller, ok := controllers[owner.Name]
+		if !ok {
+			return nil, errLookup
+		}
+		return controller, nil
+	}
+	rayJob := resourceapi.ResourceClaimConsumerReference{APIGroup: "ray.io", Resource: "rayjobs", Name: "train"}
+	otherRayJob := rayJob
+	otherRayJob.UID = "other"
+
+	testcases := map[string]struct {
+		owners  []metav1.OwnerReference
+		ref     resourceapi.ResourceClaimConsumerReference
+		wantUID types.UID
+		wantErr string
+	}{
+		"no-owner":         {ref: rayJob},
+		"not-a-controller": {owners: []metav1.OwnerReference{{APIVersion: "ray.io/v1", Kind: "RayJob", Name: "train", UID: "train-uid"}}, ref: rayJob},
+		"direct":           {owners: []metav1.OwnerReference{*owner("ray.io/v1", "RayJob", "train")}, ref: rayJob, wantUID: "train-uid"},
+		"indirect":         {owners: []metav1.OwnerReference{*owner("ray.io/v1", "RayCluster", "cluster")}, ref: rayJob, wantUID: "train-uid"},
+		"other-uid":        {owners: []metav1.OwnerReference{*owner("batch/v1", "Job", "job")}, ref: otherRayJob},
+		"end-of-chain":     {owners: []metav1.OwnerReference{*owner("batch/v1", "Job", "job")}, ref: rayJob},
+		"lookup-fails":     {owners: []metav1.OwnerReference{*owner("batch/v1", "Job", "unknown")}, ref: rayJob, wantErr: errLookup.Error()},
+		"circle":           {owners: []metav1.OwnerReference{*owner("example.com/v1", "Circle", "circle")}, ref: rayJob},
+	}
+	for name, tc := range testcases {
+		t.Run(name, func(t *testing.T) {
+			pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "pod", OwnerReferences: tc.owners}}
+			uid, err := FindWorkloadUID(pod, tc.ref, controllerOf)
+			if (err != nil || tc.wantErr != "") && (err == nil || err.Error() != tc.wantErr) {
+				t.Fatalf("expected error %q, got: %v", tc.wantErr, err)
+			}
+			if uid != tc.wantUID {
+				t.Errorf("expected UID %q, got %q", tc.wantUID, uid)
+			}
 		})
 	}
 }
