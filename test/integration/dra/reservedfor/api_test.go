@@ -315,16 +315,24 @@ func TestClaimBeingDeleted(t *testing.T) {
 func (c *cluster) allocate(claim *resourceapi.ResourceClaim, anyPod bool, refs ...resourceapi.ResourceClaimConsumerReference) *resourceapi.ResourceClaim {
 	c.Helper()
 	claim = claim.DeepCopy()
-	claim.Status.Allocation = &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{
-		Results: []resourceapi.DeviceRequestAllocationResult{{Request: "req", Driver: driverName, Pool: "pool", Device: "device-0"}},
-	}}
-	if anyPod {
-		claim.Status.Allocation.ReservedForAnyPod = ptr.To(true)
-	}
-	claim.Status.ReservedFor = refs
+	claim.Status = *allocatedStatus(anyPod, refs...)
 	claim, err := resourceClient(c.Client()).ResourceClaims(claim.Namespace).UpdateStatus(c, claim, metav1.UpdateOptions{})
 	c.ExpectNoError(err, "allocate claim")
 	return claim
+}
+
+// allocatedStatus is the status of a claim that somebody other than the scheduler allocated.
+func allocatedStatus(anyPod bool, refs ...resourceapi.ResourceClaimConsumerReference) *resourceapi.ResourceClaimStatus {
+	status := &resourceapi.ResourceClaimStatus{
+		Allocation: &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{
+			Results: []resourceapi.DeviceRequestAllocationResult{{Request: "req", Driver: driverName, Pool: "pool", Device: "device-0"}},
+		}},
+		ReservedFor: refs,
+	}
+	if anyPod {
+		status.Allocation.ReservedForAnyPod = ptr.To(true)
+	}
+	return status
 }
 
 // TestGateOffOnOff goes through the life of stored objects while the gate changes.

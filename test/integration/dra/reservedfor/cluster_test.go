@@ -37,12 +37,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/informers"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	featuregatetesting "k8s.io/component-base/featuregate/testing"
 	kubeschedulerconfigv1 "k8s.io/kube-scheduler/config/v1"
 	kubeapiservertesting "k8s.io/kubernetes/cmd/kube-apiserver/app/testing"
 	"k8s.io/kubernetes/pkg/controller/clusterroleaggregation"
 	"k8s.io/kubernetes/pkg/controller/deployment"
+	"k8s.io/kubernetes/pkg/controller/namespace"
+	"k8s.io/kubernetes/pkg/controller/podgc"
 	"k8s.io/kubernetes/pkg/controller/replicaset"
 	"k8s.io/kubernetes/pkg/controller/statefulset"
 	"k8s.io/kubernetes/pkg/features"
@@ -68,12 +71,17 @@ const (
 	// longer than the pause of the controller between releasing a claim and
 	// deallocating it.
 	quiet = 8 * time.Second
+
+	// podGCPeriod is how often pods without node are looked for, and how long a node
+	// must be gone. In a real cluster that takes longer.
+	podGCPeriod = time.Second
 )
 
 var (
 	jobs         = schema.GroupResource{Group: "batch", Resource: "jobs"}
 	deployments  = schema.GroupResource{Group: "apps", Resource: "deployments"}
 	statefulsets = schema.GroupResource{Group: "apps", Resource: "statefulsets"}
+	replicasets  = schema.GroupResource{Group: "apps", Resource: "replicasets"}
 )
 
 // setGate turns the feature on or off until the end of the test. It can be
@@ -96,6 +104,7 @@ type cluster struct {
 	scheduler  *component
 	controller *component
 	agent      *nodeAgent
+	holds      *holds
 }
 
 // startAPIServer starts an API server which serves all versions of the API and
@@ -123,7 +132,7 @@ func startAPIServerWithEtcd(tCtx ktesting.TContext) (*cluster, etcdReader) {
 	}
 	tCtx.ExpectNoError(err, "start apiserver")
 	tCtx.Cleanup(server.TearDownFn)
-	return &cluster{TContext: withRESTConfig(tCtx, server.ClientConfig), admin: server.ClientConfig}, etcdReader{server}
+	return &cluster{TContext: withRESTConfig(tCtx, server.ClientConfig), admin: server.ClientConfig, holds: newHolds()}, etcdReader{server}
 }
 
 // startCluster starts everything with the feature gate on.
@@ -151,26 +160,30 @@ func (c *cluster) withTest(tCtx ktesting.TContext) *cluster {
 func (c *cluster) createNodes() {
 	c.Helper()
 	for i := range numNodes {
-		name := fmt.Sprintf("worker-%d", i)
-		node, err := c.Client().CoreV1().Nodes().Create(c, &v1.Node{
-			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{v1.LabelHostname: name}},
-		}, metav1.CreateOptions{})
-		c.ExpectNoError(err, "create node")
-		node.Status = v1.NodeStatus{
-			Capacity: v1.ResourceList{
-				v1.ResourceCPU:    resource.MustParse("1000"),
-				v1.ResourceMemory: resource.MustParse("1Ti"),
-				v1.ResourcePods:   resource.MustParse("5000"),
-			},
-			Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue}},
-		}
-		node, err = c.Client().CoreV1().Nodes().UpdateStatus(c, node, metav1.UpdateOptions{})
-		c.ExpectNoError(err, "update node status")
-		// Added by the TaintNodesByCondition admission plugin.
-		node.Spec.Taints = nil
-		_, err = c.Client().CoreV1().Nodes().Update(c, node, metav1.UpdateOptions{})
-		c.ExpectNoError(err, "remove node taint")
+		c.createNode(fmt.Sprintf("worker-%d", i))
 	}
+}
+
+func (c *cluster) createNode(name string) {
+	c.Helper()
+	node, err := c.Client().CoreV1().Nodes().Create(c, &v1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{v1.LabelHostname: name}},
+	}, metav1.CreateOptions{})
+	c.ExpectNoError(err, "create node")
+	node.Status = v1.NodeStatus{
+		Capacity: v1.ResourceList{
+			v1.ResourceCPU:    resource.MustParse("1000"),
+			v1.ResourceMemory: resource.MustParse("1Ti"),
+			v1.ResourcePods:   resource.MustParse("5000"),
+		},
+		Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue}},
+	}
+	node, err = c.Client().CoreV1().Nodes().UpdateStatus(c, node, metav1.UpdateOptions{})
+	c.ExpectNoError(err, "update node status")
+	// Added by the TaintNodesByCondition admission plugin.
+	node.Spec.Taints = nil
+	_, err = c.Client().CoreV1().Nodes().Update(c, node, metav1.UpdateOptions{})
+	c.ExpectNoError(err, "remove node taint")
 }
 
 // component is something that can be restarted.
@@ -232,7 +245,8 @@ func (c *cluster) newScheduler() *component {
 		cfg := &schedulerconfig.KubeSchedulerConfiguration{}
 		_, _, err := kubeschedulerscheme.Codecs.UniversalDecoder().Decode(nil, &gvk, cfg)
 		tCtx.ExpectNoError(err, "decode default scheduler configuration")
-		informerFactory := startScheduler(tCtx, cfg)
+		enableHoldPlugin(cfg)
+		informerFactory := startScheduler(tCtx, cfg, newRegistry(c.holds))
 		return func() {
 			tCtx.Cancel("stopping the scheduler")
 			informerFactory.Shutdown()
@@ -281,14 +295,19 @@ func (c *cluster) startWorkloadControllers() {
 	replicaSetController := replicaset.NewReplicaSetController(tCtx, f.Apps().V1().ReplicaSets(), f.Core().V1().Pods(), client, replicaset.BurstReplicas)
 	statefulSetController := statefulset.NewStatefulSetController(tCtx, f.Core().V1().Pods(), f.Apps().V1().StatefulSets(), f.Core().V1().PersistentVolumeClaims(), f.Apps().V1().ControllerRevisions(), client)
 	aggregationController := clusterroleaggregation.NewClusterRoleAggregation(f.Rbac().V1().ClusterRoles(), client.RbacV1())
+	podGC := podgc.NewPodGCInternal(tCtx, client, f.Core().V1().Pods(), f.Core().V1().Nodes(), 0, podGCPeriod, podGCPeriod)
+	metadataClient, err := metadata.NewForConfig(config)
+	tCtx.ExpectNoError(err, "create metadata client")
+	namespaceController := namespace.NewNamespaceController(tCtx, client, metadataClient, client.Discovery().ServerPreferredNamespacedResources, f.Core().V1().Namespaces(), 0, v1.FinalizerKubernetes)
 	runGC := util.CreateGCController(tCtx, tCtx, *config, f)
 	f.Start(tCtx.Done())
 	f.WaitForCacheSync(tCtx.Done())
 
 	var wg sync.WaitGroup
-	for _, run := range []func(context.Context, int){jobController.Run, deploymentController.Run, replicaSetController.Run, statefulSetController.Run, aggregationController.Run} {
+	for _, run := range []func(context.Context, int){jobController.Run, deploymentController.Run, replicaSetController.Run, statefulSetController.Run, aggregationController.Run, namespaceController.Run} {
 		inBackground(&wg, func() { run(tCtx, 2) })
 	}
+	inBackground(&wg, func() { podGC.Run(tCtx) })
 	runGC()
 	c.Cleanup(func() {
 		tCtx.Cancel("stopping the workload controllers")

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/kubernetes/pkg/controller/job"
 	schedulerconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
+	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
 	"k8s.io/kubernetes/test/integration/util"
 	"k8s.io/kubernetes/test/utils/ktesting"
 )
@@ -28,9 +29,9 @@ import (
 // the resourceclaim controller are fixed.
 
 // startScheduler returns the informers that the scheduler uses.
-func startScheduler(tCtx ktesting.TContext, cfg *schedulerconfig.KubeSchedulerConfiguration) informers.SharedInformerFactory {
+func startScheduler(tCtx ktesting.TContext, cfg *schedulerconfig.KubeSchedulerConfiguration, registry frameworkruntime.Registry) informers.SharedInformerFactory {
 	tCtx.Helper()
-	_, informerFactory := util.StartScheduler(tCtx, cfg, nil)
+	_, informerFactory := util.StartScheduler(tCtx, cfg, registry)
 	return informerFactory
 }
 

@@ -23,6 +23,7 @@ import (
 	"k8s.io/kubernetes/pkg/controller/resourceclaim"
 	"k8s.io/kubernetes/pkg/features"
 	schedulerconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
+	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
 	"k8s.io/kubernetes/test/integration/util"
 	"k8s.io/kubernetes/test/utils/ktesting"
 )
@@ -30,9 +31,9 @@ import (
 // How components get created differs between Kubernetes releases.
 
 // startScheduler returns the informers that the scheduler uses.
-func startScheduler(tCtx ktesting.TContext, cfg *schedulerconfig.KubeSchedulerConfiguration) informers.SharedInformerFactory {
+func startScheduler(tCtx ktesting.TContext, cfg *schedulerconfig.KubeSchedulerConfiguration, registry frameworkruntime.Registry) informers.SharedInformerFactory {
 	tCtx.Helper()
-	_, informerFactory := util.StartScheduler(tCtx, cfg, nil)
+	_, informerFactory := util.StartScheduler(tCtx, cfg, registry)
 	return informerFactory
 }
 

@@ -20,8 +20,10 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 )
 
 // faults interferes with the API calls of one component, to make races happen
@@ -38,6 +40,15 @@ type faults struct {
 	stalledResource string
 	// writes has the path of each request that changed something successfully.
 	writes []string
+	// reads has each request that got or listed something.
+	reads []*read
+}
+
+// read is a request that got or listed something.
+type read struct {
+	url *url.URL
+	// bytes is the size of the answer, as far as it was read.
+	bytes atomic.Int64
 }
 
 func newFaults() *faults { return &faults{} }
@@ -114,6 +125,27 @@ func (f *faults) countWrites(text string) int {
 	return n
 }
 
+// resetReads forgets about reads so far.
+func (f *faults) resetReads() {
+	f.mutex.Lock()
+	defer f.mutex.Unlock()
+	f.reads = nil
+}
+
+// countReads returns how many requests got or listed something, and the size of the
+// answers. The filter chooses among them.
+func (f *faults) countReads(filter func(url *url.URL) bool) (requests int, bytes int64) {
+	f.mutex.Lock()
+	defer f.mutex.Unlock()
+	for _, r := range f.reads {
+		if filter(r.url) {
+			requests++
+			bytes += r.bytes.Load()
+		}
+	}
+	return requests, bytes
+}
+
 type faultyTransport struct {
 	faults *faults
 	next   http.RoundTripper
@@ -137,7 +169,13 @@ func (t *faultyTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 		if req.URL.Query().Get("watch") != "" {
 			parts := strings.Split(req.URL.Path, "/")
 			resp.Body = &stallingBody{ReadCloser: resp.Body, ctx: req.Context(), faults: t.faults, resource: parts[len(parts)-1]}
+			break
 		}
+		r := &read{url: req.URL}
+		resp.Body = &countingBody{ReadCloser: resp.Body, read: r}
+		t.faults.mutex.Lock()
+		t.faults.reads = append(t.faults.reads, r)
+		t.faults.mutex.Unlock()
 	default:
 		if resp.StatusCode < 300 {
 			t.faults.mutex.Lock()
@@ -163,6 +201,18 @@ func (b *stallingBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	// After the read, because it was already pending when the stall began.
 	b.faults.wait(b.ctx, b.resource)
+	return n, err
+}
+
+// countingBody is the body of the response to any other read.
+type countingBody struct {
+	io.ReadCloser
+	read *read
+}
+
+func (b *countingBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.read.bytes.Add(int64(n))
 	return n, err
 }
 

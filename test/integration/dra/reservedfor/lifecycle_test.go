@@ -229,7 +229,13 @@ func testStatefulSet(c *cluster) {
 // createKind defines a kind of custom resources and returns a function which creates one.
 func (c *cluster) createKind(kind string) (schema.GroupVersionResource, func(ns, name string) *unstructured.Unstructured) {
 	c.Helper()
-	gvr := schema.GroupVersionResource{Group: "training.example.com", Version: "v1", Resource: strings.ToLower(kind) + "s"}
+	return c.createKindIn("training.example.com", kind)
+}
+
+// createKindIn does the same for another API group.
+func (c *cluster) createKindIn(group, kind string) (schema.GroupVersionResource, func(ns, name string) *unstructured.Unstructured) {
+	c.Helper()
+	gvr := schema.GroupVersionResource{Group: group, Version: "v1", Resource: strings.ToLower(kind) + "s"}
 	_, err := c.APIExtensions().ApiextensionsV1().CustomResourceDefinitions().Create(c, &apiextensionsv1.CustomResourceDefinition{
 		ObjectMeta: metav1.ObjectMeta{Name: gvr.Resource + "." + gvr.Group},
 		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
@@ -272,12 +278,18 @@ func (c *cluster) createPodsOf(owner *unstructured.Unstructured, claim string, c
 // way in which the author of a custom resource would.
 func (c *cluster) allowToLook(gvr schema.GroupVersionResource) {
 	c.Helper()
+	c.allow(gvr, "get")
+}
+
+// allow gives the controller and the scheduler permissions for objects of some kind.
+func (c *cluster) allow(gvr schema.GroupVersionResource, verbs ...string) {
+	c.Helper()
 	_, err := c.Client().RbacV1().ClusterRoles().Create(c, &rbacv1.ClusterRole{
 		ObjectMeta: metav1.ObjectMeta{
-			Name:   "look-at-" + gvr.Resource,
+			Name:   "look-at-" + gvr.GroupResource().String(),
 			Labels: map[string]string{"rbac.authorization.k8s.io/aggregate-to-resourceclaim-controller": "true"},
 		},
-		Rules: []rbacv1.PolicyRule{{APIGroups: []string{gvr.Group}, Resources: []string{gvr.Resource}, Verbs: []string{"get"}}},
+		Rules: []rbacv1.PolicyRule{{APIGroups: []string{gvr.Group}, Resources: []string{gvr.Resource}, Verbs: verbs}},
 	}, metav1.CreateOptions{})
 	c.ExpectNoError(err, "create ClusterRole")
 }

@@ -49,6 +49,14 @@ func newSlice(name, driver string, count int) *resourceapi.ResourceSlice {
 	return slice
 }
 
+// onNode makes the devices of a slice available on one node only.
+func onNode(slice *resourceapi.ResourceSlice, node string) *resourceapi.ResourceSlice {
+	slice.Spec.AllNodes = false
+	slice.Spec.NodeName = node
+	slice.Spec.Pool.Name = node
+	return slice
+}
+
 func newRequest(name, class string) resourceapi.DeviceRequest {
 	return resourceapi.DeviceRequest{Name: name, DeviceClassName: class}
 }

@@ -52,6 +52,14 @@ func newSlice(name, driver string, count int) *resourceapi.ResourceSlice {
 	return slice
 }
 
+// onNode makes the devices of a slice available on one node only.
+func onNode(slice *resourceapi.ResourceSlice, node string) *resourceapi.ResourceSlice {
+	slice.Spec.AllNodes = nil
+	slice.Spec.NodeName = &node
+	slice.Spec.Pool.Name = node
+	return slice
+}
+
 // newRequest returns a request for one device.
 func newRequest(name, class string) resourceapi.DeviceRequest {
 	return resourceapi.DeviceRequest{Name: name, Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: class}}
