@@ -17,10 +17,12 @@ limitations under the License.
 package reservedfor
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -58,6 +60,46 @@ func TestChecker(t *testing.T) {
 	}
 	job := newJob("ns", "train", "shared", 1)
 	job.UID = ref.UID
+	otherJob := newJob("ns", "train", "shared", 1)
+	otherJob.UID = "job-2"
+	otherRef := *reservedFor(jobs, "train", "job-2")
+	assigned := func(name string) *v1.Pod { return pod(name, v1.PodPending) }
+	unassigned := func(name string) *v1.Pod {
+		p := pod(name, v1.PodPending)
+		p.Spec.NodeName = ""
+		return p
+	}
+	owned := func(p *v1.Pod, kind, name, uid string) *v1.Pod {
+		p.OwnerReferences = []metav1.OwnerReference{{Kind: kind, Name: name, UID: types.UID(uid), Controller: ptr.To(true)}}
+		return p
+	}
+	deleted := func(c *resourceapi.ResourceClaim) *resourceapi.ResourceClaim {
+		c.DeletionTimestamp = &metav1.Time{Time: start}
+		return c
+	}
+	onOneNode := func(c *resourceapi.ResourceClaim) *resourceapi.ResourceClaim {
+		c.Status.Allocation.NodeSelector = &v1.NodeSelector{}
+		return c
+	}
+	deployment := newDeployment("ns", "serve", "shared", 1)
+	deployment.UID = "deployment-1"
+	deploymentRef := *reservedFor(deployments, "serve", "deployment-1")
+	serve := func(c *resourceapi.ResourceClaim) *resourceapi.ResourceClaim {
+		c.Spec.ReservedFor = reservedFor(deployments, "serve", "")
+		return c
+	}
+	replicaSet := func(owner string) *appsv1.ReplicaSet {
+		rs := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "serve-1", UID: "replicaset-1"}}
+		if owner != "" {
+			rs.OwnerReferences = []metav1.OwnerReference{{Kind: "Deployment", Name: "serve", UID: types.UID(owner), Controller: ptr.To(true)}}
+		}
+		return rs
+	}
+	warning := &v1.Event{Type: v1.EventTypeWarning, Reason: "ClaimNotAllocated", InvolvedObject: v1.ObjectReference{UID: "a"}}
+	var manyRefs []resourceapi.ResourceClaimConsumerReference
+	for i := range maxEntries + 1 {
+		manyRefs = append(manyRefs, *reservedFor(jobs, "train", types.UID(fmt.Sprintf("gone-%d", i))))
+	}
 	podRef := resourceapi.ResourceClaimConsumerReference{Resource: "pods", Name: "a", UID: "a"}
 
 	type step struct {
@@ -70,7 +112,9 @@ func TestChecker(t *testing.T) {
 		// order is the order in which the changes are seen if it differs from
 		// the one in which they happened.
 		order []int
-		want  string
+		// excused are the steps that no component made.
+		excused []int
+		want    string
 	}{
 		"fine": {history: []step{
 			{obj: job}, {obj: claim("shared", "", false)}, {obj: pod("a", v1.PodPending)},
@@ -126,9 +170,77 @@ func TestChecker(t *testing.T) {
 			{obj: job}, {obj: claim("shared", "d0", true, ref)}, {obj: pod("a", v1.PodRunning)},
 			{obj: claim("shared", "d0", true)}, {obj: claim("shared", "d0", true, ref, podRef, podRef, podRef)},
 		}},
+		"deallocated although a pod was on a node before the release": {history: []step{
+			{obj: claim("shared", "d0", true, ref)}, {obj: assigned("a")}, {obj: claim("shared", "d0", true)}, {obj: claim("shared", "", false)},
+		}, want: "was deallocated although pod a was on a node before it was released"},
+		"released and deallocated at once although a pod was on a node": {history: []step{
+			{obj: claim("shared", "d0", true, ref)}, {obj: assigned("a")}, {obj: claim("shared", "", false)},
+		}, want: "was deallocated although pod a was on a node before it was released"},
+		"deallocated while a pod gets bound": {history: []step{
+			{obj: claim("shared", "d0", true, ref)}, {obj: claim("shared", "d0", true)}, {obj: assigned("a")}, {obj: claim("shared", "", false)},
+			{obj: warning}, {obj: job, after: 2 * bound},
+		}},
+		"stranded without a word": {history: []step{
+			{obj: claim("shared", "", false)}, {obj: assigned("a")}, {obj: job, after: 2 * bound},
+		}, want: "although its claim is not allocated, and nobody said so"},
+		"stranded and helped": {history: []step{
+			{obj: claim("shared", "", false)}, {obj: assigned("a")}, {obj: claim("shared", "d0", true, ref), after: bound / 2}, {obj: job, after: 2 * bound},
+		}},
+		"deleted and not gone because of a living workload": {history: []step{
+			{obj: job}, {obj: deleted(claim("shared", "d0", true, ref))}, {obj: job, after: 2 * bound},
+		}, want: "has no user since"},
+		"deleted and deallocated, but not gone": {history: []step{
+			{obj: deleted(claim("shared", "", false))}, {obj: job, after: 2 * bound},
+		}, want: "has no user since"},
+		"deleted and kept for a pod": {history: []step{
+			{obj: deleted(claim("shared", "d0", true, ref))}, {obj: pod("a", v1.PodRunning)}, {obj: job, after: 2 * bound},
+		}},
+		"deallocated while the workload lives": {history: []step{
+			{obj: job}, {obj: claim("shared", "d0", true, ref)}, {obj: owned(assigned("a"), "Job", "train", "job-1")},
+			{obj: owned(pod("a", v1.PodFailed), "Job", "train", "job-1")}, {obj: claim("shared", "", false)},
+		}, want: "to which pod a belonged"},
+		"deallocated while the second of two incarnations lives": {history: []step{
+			{obj: job}, {obj: claim("shared", "d0", true, ref)}, {obj: owned(assigned("a"), "Job", "train", "job-1")},
+			{obj: job, deleted: true}, {obj: otherJob}, {obj: owned(assigned("b"), "Job", "train", "job-2")},
+			{obj: assigned("a"), deleted: true}, {obj: assigned("b"), deleted: true}, {obj: claim("shared", "", false)},
+		}, want: "to which pod b belonged"},
+		"deallocated after both incarnations": {history: []step{
+			{obj: job}, {obj: claim("shared", "d0", true, ref)}, {obj: owned(assigned("a"), "Job", "train", "job-1")},
+			{obj: job, deleted: true}, {obj: otherJob}, {obj: owned(assigned("b"), "Job", "train", "job-2")},
+			{obj: assigned("a"), deleted: true}, {obj: assigned("b"), deleted: true}, {obj: otherJob, deleted: true}, {obj: claim("shared", "", false)},
+		}},
+		"deallocated while the workload lives because somebody released it": {history: []step{
+			{obj: job}, {obj: claim("shared", "d0", true, ref)}, {obj: owned(assigned("a"), "Job", "train", "job-1")},
+			{obj: owned(pod("a", v1.PodFailed), "Job", "train", "job-1")}, {obj: claim("shared", "d0", true)}, {obj: claim("shared", "", false)},
+		}, excused: []int{4}},
+		"deallocated on a node that was lost": {history: []step{
+			{obj: job}, {obj: onOneNode(claim("shared", "d0", true, ref))}, {obj: owned(assigned("a"), "Job", "train", "job-1")},
+			{obj: assigned("a"), deleted: true}, {obj: claim("shared", "", false)},
+		}},
+		"deallocated while the Deployment of the ReplicaSet lives": {history: []step{
+			{obj: deployment}, {obj: replicaSet("deployment-1")}, {obj: serve(claim("shared", "d0", true, deploymentRef))},
+			{obj: owned(assigned("a"), "ReplicaSet", "serve-1", "replicaset-1")}, {obj: assigned("a"), deleted: true}, {obj: serve(claim("shared", "", false))},
+		}, want: "to which pod a belonged"},
+		"adopted on the way to the node": {history: []step{
+			{obj: deployment}, {obj: replicaSet("")}, {obj: serve(claim("shared", "d0", true, deploymentRef))},
+			{obj: owned(unassigned("a"), "ReplicaSet", "serve-1", "replicaset-1")}, {obj: replicaSet("deployment-1")},
+			{obj: owned(assigned("a"), "ReplicaSet", "serve-1", "replicaset-1")}, {obj: assigned("a"), deleted: true}, {obj: serve(claim("shared", "", false))},
+		}},
+		"dead workload stays listed beside a living one": {history: []step{
+			{obj: otherJob}, {obj: claim("shared", "d0", true, ref, otherRef)}, {obj: job, deleted: true, after: 2 * bound},
+		}, want: "still lists jobs \"train\" (UID job-1)"},
+		"dead workload stays listed alone because of a pod": {history: []step{
+			{obj: claim("shared", "d0", true, ref)}, {obj: pod("a", v1.PodRunning)}, {obj: claim("other", "", false), after: 2 * bound},
+		}},
+		"dead workloads pile up": {history: []step{
+			{obj: claim("shared", "d0", true, manyRefs...)},
+		}, want: "entries for workloads"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := &history{}
+			for _, i := range tc.excused {
+				h.excuse(&metav1.ObjectMeta{ResourceVersion: fmt.Sprint(i + 100)})
+			}
 			now := start
 			var records []record
 			for i, s := range tc.history {

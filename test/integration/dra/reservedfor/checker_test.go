@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -43,6 +44,10 @@ import (
 	"k8s.io/utils/ptr"
 )
 
+// maxEntries is how many entries the list of a claim may have which has more than pods in it. There is
+// one for each incarnation of the workload whose pods still run.
+const maxEntries = 12
+
 // maxReservedPods is how many pods may be listed in a claim that was allocated for
 // any pod. Usually there is none. It happens when a reservation had to be restored for
 // a pod that does not belong to the workload.
@@ -63,6 +68,9 @@ type history struct {
 	mutex   sync.Mutex
 	records []record
 	errs    []error
+	// excused has the changes of claims that were made by the test in the place of
+	// somebody who does not know what he is doing.
+	excused map[uint64]bool
 }
 
 // observe collects changes until the end of the test.
@@ -78,6 +86,8 @@ func observe(tCtx ktesting.TContext, namespace string) *history {
 		client.BatchV1().Jobs(namespace).Watch,
 		client.AppsV1().Deployments(namespace).Watch,
 		client.AppsV1().StatefulSets(namespace).Watch,
+		client.AppsV1().ReplicaSets(namespace).Watch,
+		client.CoreV1().Events(namespace).Watch,
 	} {
 		// The namespace is new and empty, so there is nothing to list first.
 		w, err := start(tCtx, metav1.ListOptions{ResourceVersion: namespaceRV(tCtx, client, namespace)})
@@ -136,6 +146,34 @@ func (h *history) fail(err error) {
 	h.errs = append(h.errs, err)
 }
 
+// excuse tells the checker that a change was not made by one of the components.
+func (h *history) excuse(obj metav1.Object) {
+	h.mutex.Lock()
+	defer h.mutex.Unlock()
+	rv, err := strconv.ParseUint(obj.GetResourceVersion(), 10, 64)
+	if err != nil {
+		h.errs = append(h.errs, fmt.Errorf("resource version: %w", err))
+		return
+	}
+	if h.excused == nil {
+		h.excused = map[uint64]bool{}
+	}
+	h.excused[rv] = true
+}
+
+// claimUIDs returns all claims that ever existed.
+func (h *history) claimUIDs() map[types.UID]string {
+	h.mutex.Lock()
+	defer h.mutex.Unlock()
+	uids := map[types.UID]string{}
+	for _, r := range h.records {
+		if claim, ok := r.obj.(*resourceapi.ResourceClaim); ok {
+			uids[claim.UID] = claim.Name
+		}
+	}
+	return uids
+}
+
 func (h *history) add(obj runtime.Object, deleted bool, seen time.Time) {
 	h.mutex.Lock()
 	defer h.mutex.Unlock()
@@ -181,6 +219,9 @@ type invariants struct {
 	slowest time.Duration
 	// allocations and releases are counted to see that something happened at all.
 	allocations, releases, runs int
+	// everStranded is how many pods were on a node, at least for a moment, while their
+	// claim was not allocated.
+	everStranded int
 }
 
 // replay goes through a history and checks at each change:
@@ -189,11 +230,22 @@ type invariants struct {
 //     it is listed or the claim was allocated for any pod,
 //   - no device is allocated to two claims,
 //   - a claim without user gets deallocated within the given time,
-//   - a claim that is allocated for any pod does not list them.
+//   - a claim that is allocated for any pod does not list them,
+//   - a pod that is on a node when its claim gets released is found before the claim is
+//     deallocated,
+//   - a pod does not stay on a node whose claim is not allocated without an explanation,
+//   - a claim that is being deleted and has no user is gone within the given time, whatever
+//     it is reserved for,
+//   - a claim is not deallocated while a workload lives whose pods used it,
+//   - what is left of dead workloads does not pile up in the list of a claim.
+//
+// Claims whose allocation is tied to a node may be deallocated when their workload lives: the
+// node may be gone.
 func (h *history) replay(bound time.Duration) invariants {
 	h.mutex.Lock()
 	records := slices.Clone(h.records)
 	errs := slices.Clone(h.errs)
+	excused := maps.Clone(h.excused)
 	h.mutex.Unlock()
 	slices.SortStableFunc(records, func(a, b record) int {
 		switch {
@@ -213,6 +265,16 @@ func (h *history) replay(bound time.Duration) invariants {
 		tampered:  map[string]bool{},
 		idle:      map[string]time.Time{},
 		stories:   map[string][]record{},
+
+		excused:     excused,
+		replicaSets: map[types.UID]*metav1.OwnerReference{},
+		belongsTo:   map[types.UID]resourceapi.ResourceClaimConsumerReference{},
+		assigned:    map[types.UID]uint64{},
+		users:       map[string]map[resourceapi.ResourceClaimConsumerReference]string{},
+		released:    map[string]uint64{},
+		stranded:    map[types.UID]time.Time{},
+		explained:   map[types.UID]bool{},
+		outlived:    map[string]map[resourceapi.ResourceClaimConsumerReference]time.Time{},
 	}
 	s.violations = errs
 	var now time.Time
@@ -239,10 +301,18 @@ func (h *history) replay(bound time.Duration) invariants {
 			s.workload(deployments, obj, r.deleted)
 		case *appsv1.StatefulSet:
 			s.workload(statefulsets, obj, r.deleted)
+		case *appsv1.ReplicaSet:
+			s.replicaSets[obj.UID] = metav1.GetControllerOf(obj)
+		case *v1.Event:
+			if obj.Type == v1.EventTypeWarning && obj.Reason != "FailedScheduling" {
+				s.explained[obj.InvolvedObject.UID] = true
+			}
 		default:
 			s.fail("unexpected object %T", r.obj)
 		}
 		s.checkIdle()
+		s.checkStranded()
+		s.checkOutlived()
 	}
 	return s.invariants
 }
@@ -267,6 +337,27 @@ type state struct {
 	// stories has what happened to the objects of each name, for violations that
 	// do not happen again when they are looked for.
 	stories map[string][]record
+
+	// excused has the changes of claims that no component made.
+	excused map[uint64]bool
+	// replicaSets has what controls each ReplicaSet.
+	replicaSets map[types.UID]*metav1.OwnerReference
+	// belongsTo has the workload that a pod belonged to from its creation until it was
+	// assigned to a node.
+	belongsTo map[types.UID]resourceapi.ResourceClaimConsumerReference
+	// assigned says when a pod was assigned to a node.
+	assigned map[types.UID]uint64
+	// users has, for each claim, the workloads whose pods were assigned to a node while it was
+	// allocated, with the name of such a pod.
+	users map[string]map[resourceapi.ResourceClaimConsumerReference]string
+	// released says when the list of an allocated claim became empty.
+	released map[string]uint64
+	// stranded says since when a pod is on a node whose claim is not allocated.
+	stranded map[types.UID]time.Time
+	// explained has those objects for which there was a warning.
+	explained map[types.UID]bool
+	// outlived says since when a claim lists a workload that is gone beside one that lives.
+	outlived map[string]map[resourceapi.ResourceClaimConsumerReference]time.Time
 }
 
 // story describes the end of what happened to the objects of a name.
@@ -311,6 +402,7 @@ func (s *state) pod(pod *v1.Pod, deleted bool) {
 		return
 	}
 	s.pods[pod.Name] = pod
+	s.track(old, pod)
 	if !isRunning(pod) || isRunning(old) && old.UID == pod.UID {
 		return
 	}
@@ -331,6 +423,129 @@ func (s *state) pod(pod *v1.Pod, deleted bool) {
 			!slices.ContainsFunc(claim.Status.ReservedFor, func(ref resourceapi.ResourceClaimConsumerReference) bool { return ref.UID == pod.UID }) {
 			s.fail("pod %s runs although claim %s is not reserved for it", pod.Name, name)
 		}
+	}
+}
+
+// track remembers what a pod belongs to and when it was assigned to a node.
+func (s *state) track(old, pod *v1.Pod) {
+	workload, found := s.workloadOf(pod)
+	if old == nil || old.UID != pod.UID {
+		if found {
+			s.belongsTo[pod.UID] = workload
+		}
+	} else if known, ok := s.belongsTo[pod.UID]; ok && old.Spec.NodeName == "" && (!found || known != workload) {
+		// Adopted on the way to its node. The scheduler may have seen either.
+		delete(s.belongsTo, pod.UID)
+	}
+	if pod.Spec.NodeName == "" || s.assigned[pod.UID] > 0 {
+		return
+	}
+	s.assigned[pod.UID] = s.rv
+	workload, found = s.belongsTo[pod.UID]
+	for _, podClaim := range pod.Spec.ResourceClaims {
+		name := ptr.Deref(podClaim.ResourceClaimName, "")
+		claim := s.claims[name]
+		if !found || claim == nil || claim.Status.Allocation == nil || !s.meant(claim, workload) {
+			continue
+		}
+		if s.users[name] == nil {
+			s.users[name] = map[resourceapi.ResourceClaimConsumerReference]string{}
+		}
+		s.users[name][workload] = pod.Name
+	}
+}
+
+// meant returns true if the claim can be reserved for this incarnation of a workload.
+func (s *state) meant(claim *resourceapi.ResourceClaim, workload resourceapi.ResourceClaimConsumerReference) bool {
+	want := claim.Spec.ReservedFor
+	return want != nil && ptr.Deref(claim.Status.Allocation.ReservedForAnyPod, false) &&
+		want.APIGroup == workload.APIGroup && want.Resource == workload.Resource && want.Name == workload.Name &&
+		(want.UID == "" || want.UID == workload.UID)
+}
+
+// workloadOf follows the controllers of a pod.
+func (s *state) workloadOf(pod *v1.Pod) (resourceapi.ResourceClaimConsumerReference, bool) {
+	owner := metav1.GetControllerOf(pod)
+	if owner != nil && owner.Kind == "ReplicaSet" {
+		owner = s.replicaSets[owner.UID]
+	}
+	if owner == nil {
+		return resourceapi.ResourceClaimConsumerReference{}, false
+	}
+	gr, ok := map[string]schema.GroupResource{"Job": jobs, "Deployment": deployments, "StatefulSet": statefulsets}[owner.Kind]
+	return *reservedFor(gr, owner.Name, owner.UID), ok
+}
+
+// checkDeallocated gets called for a claim that is not allocated anymore as it was before.
+func (s *state) checkDeallocated(before *resourceapi.ResourceClaim) {
+	name := before.Name
+	released := s.released[name]
+	if released == 0 {
+		// Both in one write.
+		released = s.rv
+	}
+	for _, pod := range s.pods {
+		// A pod that was assigned later may have been on its way. It must find out itself.
+		if !isTerminal(pod) && !isRunning(pod) && usesClaim(pod, name) && s.assigned[pod.UID] > 0 && s.assigned[pod.UID] < released {
+			s.fail("claim %s was deallocated although pod %s was on a node before it was released\n%s\n%s", name, pod.Name, s.story(name), s.story(pod.Name))
+		}
+	}
+	for workload, pod := range s.users[name] {
+		if s.workloads[workload] && before.DeletionTimestamp == nil && before.Status.Allocation.NodeSelector == nil {
+			s.fail("claim %s was deallocated although %s %q (UID %s) lives, to which pod %s belonged\n%s", name, workload.Resource, workload.Name, workload.UID, pod, s.story(name))
+		}
+	}
+	delete(s.users, name)
+	delete(s.released, name)
+}
+
+// checkStranded looks for pods which wait on a node for a claim that nobody allocates.
+func (s *state) checkStranded() {
+	for _, pod := range s.pods {
+		if pod.Spec.NodeName == "" || isTerminal(pod) || isRunning(pod) || pod.DeletionTimestamp != nil || s.explained[pod.UID] || !s.waitsForClaim(pod) {
+			delete(s.stranded, pod.UID)
+			continue
+		}
+		since, ok := s.stranded[pod.UID]
+		switch {
+		case !ok:
+			s.stranded[pod.UID] = s.now
+			s.everStranded++
+		case s.bound > 0 && s.now.Sub(since) > s.bound:
+			s.fail("pod %s is on node %s since %s although its claim is not allocated, and nobody said so\n%s", pod.Name, pod.Spec.NodeName, s.now.Sub(since), s.story(pod.Name))
+			s.stranded[pod.UID] = s.now
+		}
+	}
+}
+
+// waitsForClaim returns true if a claim of the pod exists and is not allocated.
+func (s *state) waitsForClaim(pod *v1.Pod) bool {
+	return slices.ContainsFunc(pod.Spec.ResourceClaims, func(podClaim v1.PodResourceClaim) bool {
+		claim := s.claims[ptr.Deref(podClaim.ResourceClaimName, "")]
+		return claim != nil && claim.Status.Allocation == nil
+	})
+}
+
+// checkOutlived looks for entries of dead workloads beside those of living ones.
+func (s *state) checkOutlived() {
+	for name, claim := range s.claims {
+		living := slices.ContainsFunc(claim.Status.ReservedFor, func(ref resourceapi.ResourceClaimConsumerReference) bool { return s.workloads[ref] })
+		outlived := map[resourceapi.ResourceClaimConsumerReference]time.Time{}
+		for _, ref := range claim.Status.ReservedFor {
+			if !living || s.workloads[ref] || ref.Resource == "pods" {
+				continue
+			}
+			since, ok := s.outlived[name][ref]
+			if !ok {
+				since = s.now
+			}
+			if s.bound > 0 && s.now.Sub(since) > s.bound {
+				s.fail("claim %s still lists %s %q (UID %s), which is dead since %s\n%s", name, ref.Resource, ref.Name, ref.UID, s.now.Sub(since), s.story(name))
+				since = s.now
+			}
+			outlived[ref] = since
+		}
+		s.outlived[name] = outlived
 	}
 }
 
@@ -356,6 +571,7 @@ func (s *state) claim(claim *resourceapi.ResourceClaim, deleted bool) {
 			}
 		}
 		s.releases++
+		s.checkDeallocated(old)
 		for d, owner := range s.devices {
 			if owner == claim.Name {
 				delete(s.devices, d)
@@ -375,6 +591,7 @@ func (s *state) claim(claim *resourceapi.ResourceClaim, deleted bool) {
 			s.devices[d] = claim.Name
 		}
 	}
+	s.trackReleased(claim)
 	if !apiequality.Semantic.DeepEqual(before, after) {
 		delete(s.tampered, claim.Name)
 	} else if after != nil && len(old.Status.ReservedFor) > 0 && len(claim.Status.ReservedFor) == 0 && s.hasUser(claim) {
@@ -386,8 +603,24 @@ func (s *state) claim(claim *resourceapi.ResourceClaim, deleted bool) {
 			listed++
 		}
 	}
+	if others := len(claim.Status.ReservedFor) - listed; others > maxEntries {
+		s.fail("claim %s has %d entries for workloads: %v", claim.Name, others, claim.Status.ReservedFor)
+	}
 	if after != nil && ptr.Deref(after.ReservedForAnyPod, false) && listed > maxReservedPods && !s.tampered[claim.Name] {
 		s.fail("claim %s is allocated for any pod and still lists pods: %v", claim.Name, claim.Status.ReservedFor)
+	}
+}
+
+// trackReleased remembers since when the list of an allocated claim is empty.
+func (s *state) trackReleased(claim *resourceapi.ResourceClaim) {
+	if s.excused[s.rv] {
+		// Who removes an entry by hand decides that the workload does not need it.
+		delete(s.users, claim.Name)
+	}
+	if claim.Status.Allocation == nil || len(claim.Status.ReservedFor) > 0 {
+		delete(s.released, claim.Name)
+	} else if s.released[claim.Name] == 0 {
+		s.released[claim.Name] = s.rv
 	}
 }
 
@@ -407,7 +640,8 @@ func (s *state) inUse(claim *resourceapi.ResourceClaim) bool {
 		return true
 	}
 	for _, ref := range claim.Status.ReservedFor {
-		if s.workloads[ref] {
+		// Nothing can be started with a claim that is being deleted.
+		if s.workloads[ref] && claim.DeletionTimestamp == nil {
 			return true
 		}
 		// A pod that is reserved for and has no node yet.
@@ -432,7 +666,7 @@ func (s *state) hasUser(claim *resourceapi.ResourceClaim) bool {
 
 func (s *state) checkIdle() {
 	for name, claim := range s.claims {
-		if claim.Status.Allocation == nil || s.inUse(claim) {
+		if claim.Status.Allocation == nil && claim.DeletionTimestamp == nil || s.inUse(claim) {
 			s.endIdle(name)
 			continue
 		}
@@ -441,7 +675,7 @@ func (s *state) checkIdle() {
 		case !ok:
 			s.idle[name] = s.now
 		case s.bound > 0 && s.now.Sub(since) > s.bound:
-			s.fail("claim %s has no user since %s and is still allocated", name, s.now.Sub(since))
+			s.fail("claim %s has no user since %s and is still allocated or there, deletion %v\n%s", name, s.now.Sub(since), claim.DeletionTimestamp, s.story(name))
 			// Once is enough.
 			s.idle[name] = s.now
 		}

@@ -229,8 +229,6 @@ func testForgedInOtherNamespace(c *cluster) {
 	c.ExpectNoError(err, "list ReplicaSets")
 	owner := metav1.OwnerReference{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: replicaSets.Items[0].Name, UID: replicaSets.Items[0].UID}
 
-	forged := c.createPod(forgedPod(attacker, "forged", "shared", owner))
-	c.waitForUnschedulable(forged, "serve")
 	ctx, cancel := context.WithCancel(c)
 	var wg sync.WaitGroup
 	inBackground(&wg, func() {
@@ -248,6 +246,12 @@ func testForgedInOtherNamespace(c *cluster) {
 	})
 	defer wg.Wait()
 	defer cancel()
+	// The scheduler has seen some of them.
+	eventually(c.TContext, func(tCtx ktesting.TContext) int {
+		events, err := c.Client().CoreV1().Events(attacker).List(tCtx, metav1.ListOptions{FieldSelector: "reason=FailedScheduling"})
+		tCtx.ExpectNoError(err, "list events")
+		return len(events.Items)
+	}).WithTimeout(timeout).Should(gomega.BeNumerically(">", 1), "forged pods that the scheduler has seen")
 
 	c.scaleDeployment(ns, "serve", 3)
 	c.waitForRunning(ns, "serve", 3)
