@@ -218,7 +218,8 @@ type invariants struct {
 	// its deallocation.
 	slowest time.Duration
 	// allocations and releases are counted to see that something happened at all.
-	allocations, releases, runs int
+	// changes are those of claims.
+	allocations, releases, runs, changes int
 	// everStranded is how many pods were on a node, at least for a moment, while their
 	// claim was not allocated.
 	everStranded int
@@ -551,6 +552,7 @@ func (s *state) checkOutlived() {
 
 func (s *state) claim(claim *resourceapi.ResourceClaim, deleted bool) {
 	old := s.claims[claim.Name]
+	s.changes++
 	if deleted {
 		delete(s.claims, claim.Name)
 		claim = claim.DeepCopy()

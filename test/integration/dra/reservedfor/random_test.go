@@ -18,9 +18,12 @@ package reservedfor
 
 import (
 	"fmt"
+	"maps"
 	"math/rand"
+	"net/url"
 	"os"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -31,6 +34,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/kubernetes/test/utils/ktesting"
 	"k8s.io/utils/ptr"
 )
@@ -44,6 +48,11 @@ const (
 	randomSlots = 6
 	// randomDevices is less than that, so that claims have to wait for each other.
 	randomDevices = 4
+	// randomNodes is the number of additional nodes which may get lost. Each has
+	// one device. More workloads, one of each kind, use only those.
+	randomNodes = 3
+	// maxLists is how many lists of pods one change of the status of a claim may take.
+	maxLists = 3
 	// seedVariable is the environment variable for repeating a run.
 	seedVariable = "RESERVEDFOR_SEED"
 )
@@ -73,15 +82,7 @@ func TestRandom(t *testing.T) {
 		}
 		return 0
 	})
-	r := &randomRun{cluster: c, ns: ns, rand: rand.New(rand.NewSource(seed)), done: map[string]int{}}
-	for i := range randomSlots {
-		r.slots = append(r.slots, &slot{
-			name: fmt.Sprintf("w%d", i),
-			kind: []schema.GroupResource{jobs, deployments, statefulsets}[i%3],
-			// Half of the claims name the UID once it is known.
-			withUID: i >= randomSlots/2,
-		})
-	}
+	r := newRandomRun(c, ns, h, seed)
 
 	// If something hangs, then the reason may be that an invariant was violated.
 	tCtx.Cleanup(func() {
@@ -100,16 +101,22 @@ func TestRandom(t *testing.T) {
 			continue
 		}
 		// Everything ends, then everything must be free.
+		r.waitForWayOut()
 		r.endAll()
 		for _, s := range r.slots {
 			r.waitForFree(s)
 		}
+		r.waitForTenants()
+		r.waitForNothingInFlight()
+		r.resetNodes()
 		if err := h.replay(bound).err(); err != nil {
 			tCtx.Fatalf("after step %d of %s=%d: %v", i+1, seedVariable, seed, err)
 		}
 	}
 	result := c.check(h)
+	r.checkRequests(result.changes)
 	tCtx.Logf("%d steps: %v", steps, r.done)
+	tCtx.Logf("%d pods were on a node at least for a moment while their claim was not allocated", result.everStranded)
 	// A run in which nothing happens would not prove anything.
 	for what, count := range map[string]int{"allocations": result.allocations, "releases": result.releases, "pods": result.runs} {
 		if count < steps/stepsPerRound {
@@ -129,17 +136,57 @@ type slot struct {
 	name    string
 	kind    schema.GroupResource
 	withUID bool
+	// class is what its claim asks for.
+	class string
 }
 
 type randomRun struct {
 	*cluster
-	ns    string
-	rand  *rand.Rand
-	slots []*slot
-	extra int
+	ns      string
+	history *history
+	rand    *rand.Rand
+	slots   []*slot
+	extra   int
+	// attacker is a namespace whose pods have forged owners, tenants are those that come
+	// and go.
+	attacker string
+	tenants  []string
+	// lostKind is a kind of custom resources that comes and goes, nil if there is none.
+	lostKind *schema.GroupVersionResource
+	kinds    int
 	// done counts operations which had something to do.
 	done map[string]int
 }
+
+func newRandomRun(c *cluster, ns string, h *history, seed int64) *randomRun {
+	c.Helper()
+	r := &randomRun{cluster: c, ns: ns, history: h, rand: rand.New(rand.NewSource(seed)), attacker: c.createNamespace(), done: map[string]int{}}
+	kinds := []schema.GroupResource{jobs, deployments, statefulsets}
+	for i := range randomSlots {
+		r.slots = append(r.slots, &slot{
+			name: fmt.Sprintf("w%d", i),
+			kind: kinds[i%3],
+			// Half of the claims name the UID once it is known.
+			withUID: i >= randomSlots/2,
+			class:   ns,
+		})
+	}
+	local := ns + "-local"
+	c.createDevices(local, 0)
+	for i, kind := range kinds {
+		r.slots = append(r.slots, &slot{name: fmt.Sprintf("local%d", i), kind: kind, withUID: i == 2, class: local})
+	}
+	for i := range randomNodes {
+		name := r.node(i)
+		c.createNode(name)
+		_, err := resourceClient(c.Client()).ResourceSlices().Create(c, onNode(newSlice(name, local+".driver", 1), name), metav1.CreateOptions{})
+		c.ExpectNoError(err, "create ResourceSlice")
+	}
+	return r
+}
+
+// node returns the name of a node that may get lost.
+func (r *randomRun) node(i int) string { return fmt.Sprintf("%s-%d", r.ns, i) }
 
 // operations are what a step can be. Each returns whether there was
 // something to do.
@@ -163,6 +210,12 @@ var operations = []struct {
 	{"release claim", 3, (*randomRun).releaseClaim},
 	{"create pod without workload", 3, (*randomRun).createExtraPod},
 	{"suspend or resume", 3, (*randomRun).suspend},
+	{"delete namespace", 4, (*randomRun).deleteTenant},
+	{"create namespace", 3, (*randomRun).createTenant},
+	{"cordon node", 3, (*randomRun).cordon},
+	{"lose node", 2, (*randomRun).loseNode},
+	{"forge owner", 4, (*randomRun).forgeOwner},
+	{"install or uninstall kind", 2, (*randomRun).changeKinds},
 	{"restart scheduler", 1, func(r *randomRun, _ *slot) bool { r.scheduler.restart(); return true }},
 	{"restart controller", 1, func(r *randomRun, _ *slot) bool { r.controller.restart(); return true }},
 	{"wait", 6, func(r *randomRun, _ *slot) bool {
@@ -211,14 +264,23 @@ func (r *randomRun) expected(err error, what string) bool {
 func (r *randomRun) createWorkload(s *slot) bool {
 	r.Helper()
 	pods := int32(1 + r.rand.Intn(4))
+	holdUp := r.holdUp()
 	var err error
 	switch s.kind {
 	case jobs:
-		_, err = r.Client().BatchV1().Jobs(r.ns).Create(r, newJob(r.ns, s.name, s.name, pods), metav1.CreateOptions{})
+		obj := newJob(r.ns, s.name, s.name, pods)
+		maps.Copy(obj.Spec.Template.Labels, holdUp)
+		_, err = r.Client().BatchV1().Jobs(r.ns).Create(r, obj, metav1.CreateOptions{})
 	case deployments:
-		_, err = r.Client().AppsV1().Deployments(r.ns).Create(r, newDeployment(r.ns, s.name, s.name, pods), metav1.CreateOptions{})
+		obj := newDeployment(r.ns, s.name, s.name, pods)
+		obj.Spec.Template.Labels = maps.Clone(obj.Spec.Template.Labels)
+		maps.Copy(obj.Spec.Template.Labels, holdUp)
+		_, err = r.Client().AppsV1().Deployments(r.ns).Create(r, obj, metav1.CreateOptions{})
 	default:
-		_, err = r.Client().AppsV1().StatefulSets(r.ns).Create(r, newStatefulSet(r.ns, s.name, s.name, pods), metav1.CreateOptions{})
+		obj := newStatefulSet(r.ns, s.name, s.name, pods)
+		obj.Spec.Template.Labels = maps.Clone(obj.Spec.Template.Labels)
+		maps.Copy(obj.Spec.Template.Labels, holdUp)
+		_, err = r.Client().AppsV1().StatefulSets(r.ns).Create(r, obj, metav1.CreateOptions{})
 	}
 	return r.expected(err, "create workload")
 }
@@ -252,7 +314,7 @@ func (r *randomRun) createSlotClaim(s *slot) bool {
 		}
 		uid = obj.GetUID()
 	}
-	_, err := resourceClient(r.Client()).ResourceClaims(r.ns).Create(r, newClaim(r.ns, s.name, r.ns, reservedFor(s.kind, s.name, uid)), metav1.CreateOptions{})
+	_, err := resourceClient(r.Client()).ResourceClaims(r.ns).Create(r, newClaim(r.ns, s.name, s.class, reservedFor(s.kind, s.name, uid)), metav1.CreateOptions{})
 	return r.expected(err, "create claim")
 }
 
@@ -381,7 +443,10 @@ func (r *randomRun) releaseClaim(s *slot) bool {
 		return false
 	}
 	claim.Status.ReservedFor = nil
-	_, err = resourceClient(r.Client()).ResourceClaims(r.ns).UpdateStatus(r, claim, metav1.UpdateOptions{})
+	claim, err = resourceClient(r.Client()).ResourceClaims(r.ns).UpdateStatus(r, claim, metav1.UpdateOptions{})
+	if err == nil {
+		r.history.excuse(claim)
+	}
 	return r.expected(err, "release claim")
 }
 
@@ -401,6 +466,11 @@ func (r *randomRun) endAll() {
 	for _, s := range r.slots {
 		r.deleteWorkload(s, metav1.DeletePropagationBackground)
 	}
+	for _, tenant := range r.tenants {
+		r.expected(r.Client().CoreV1().Namespaces().Delete(r, tenant, metav1.DeleteOptions{}), "delete namespace")
+	}
+	err := r.Client().CoreV1().Pods(r.attacker).DeleteCollection(r, metav1.DeleteOptions{}, metav1.ListOptions{})
+	r.expected(err, "delete pods with forged owners")
 	eventually(r.TContext, func(tCtx ktesting.TContext) []string {
 		var remaining []string
 		// Orphaned by a Deployment, they keep creating pods.
@@ -432,12 +502,197 @@ func (r *randomRun) waitForFree(s *slot) {
 			return true
 		}
 		tCtx.ExpectNoError(err, "get claim")
-		return claim.Status.Allocation == nil && len(claim.Status.ReservedFor) == 0
+		return claim.Status.Allocation == nil && len(claim.Status.ReservedFor) == 0 && claim.DeletionTimestamp == nil
 	}).WithTimeout(timeout).WithPolling(200 * time.Millisecond).Should(gomega.BeTrueBecause("claim %s has no user anymore and must be deallocated", s.name))
 	// A claim which names the UID of a workload that is gone is of no use for the
 	// next round.
 	if s.withUID {
 		err := resourceClient(r.Client()).ResourceClaims(r.ns).Delete(r, s.name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To(int64(0))})
 		r.expected(err, "delete claim")
+	}
+}
+
+// holdUp returns labels for pods. Most of them are empty, the others hold pods up on their way to a
+// node: in Permit for as long as it likes, in PreBind for less than the pause between
+// releasing and deallocating a claim.
+func (r *randomRun) holdUp() map[string]string {
+	switch r.rand.Intn(6) {
+	case 0:
+		return map[string]string{holdInPermit: fmt.Sprintf("%dms", 100+r.rand.Intn(7000))}
+	case 1:
+		return map[string]string{holdInPreBind: fmt.Sprintf("%dms", 100+r.rand.Intn(1500))}
+	}
+	return nil
+}
+
+// createTenant creates a namespace in which a pod uses a claim that is reserved for something that
+// nobody knows, or may look at.
+func (r *randomRun) createTenant(*slot) bool {
+	r.Helper()
+	const maxTenants = 2
+	if len(r.tenants) >= maxTenants {
+		return false
+	}
+	ns, err := r.Client().CoreV1().Namespaces().Create(r, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "tenant-"}}, metav1.CreateOptions{})
+	r.ExpectNoError(err, "create namespace")
+	r.tenants = append(r.tenants, ns.Name)
+	unknown := schema.GroupResource{Group: "example.com", Resource: "unknowns"}
+	if r.lostKind != nil {
+		unknown = r.lostKind.GroupResource()
+	}
+	_, err = resourceClient(r.Client()).ResourceClaims(ns.Name).Create(r, newClaim(ns.Name, "shared", r.ns, reservedFor(unknown, "x", "y")), metav1.CreateOptions{})
+	r.ExpectNoError(err, "create claim")
+	pod := newPod(ns.Name, "user", "shared")
+	pod.Labels = r.holdUp()
+	_, err = r.Client().CoreV1().Pods(ns.Name).Create(r, pod, metav1.CreateOptions{})
+	r.ExpectNoError(err, "create pod")
+	return true
+}
+
+func (r *randomRun) deleteTenant(*slot) bool {
+	r.Helper()
+	if len(r.tenants) == 0 {
+		return false
+	}
+	tenant := r.tenants[r.rand.Intn(len(r.tenants))]
+	return r.expected(r.Client().CoreV1().Namespaces().Delete(r, tenant, metav1.DeleteOptions{}), "delete namespace")
+}
+
+// waitForTenants waits until all namespaces of tenants are gone, which need their claims to be gone.
+func (r *randomRun) waitForTenants() {
+	r.Helper()
+	for _, tenant := range r.tenants {
+		eventually(r.TContext, func(tCtx ktesting.TContext) bool {
+			_, err := r.Client().CoreV1().Namespaces().Get(tCtx, tenant, metav1.GetOptions{})
+			return apierrors.IsNotFound(err)
+		}).WithTimeout(timeout).WithPolling(200 * time.Millisecond).Should(gomega.BeTrueBecause("namespace %s should be gone", tenant))
+	}
+	r.tenants = nil
+}
+
+// cordon cordons a node or makes it available again.
+func (r *randomRun) cordon(*slot) bool {
+	r.Helper()
+	r.setCordoned(r.node(r.rand.Intn(randomNodes)), r.rand.Intn(2) == 0)
+	return true
+}
+
+// loseNode deletes a node with its pods, or brings it back.
+func (r *randomRun) loseNode(*slot) bool {
+	r.Helper()
+	name := r.node(r.rand.Intn(randomNodes))
+	err := r.Client().CoreV1().Nodes().Delete(r, name, metav1.DeleteOptions{})
+	if apierrors.IsNotFound(err) {
+		r.createNode(name)
+		return true
+	}
+	return r.expected(err, "delete node")
+}
+
+// resetNodes makes all nodes available for the next round.
+func (r *randomRun) resetNodes() {
+	r.Helper()
+	for i := range randomNodes {
+		_, err := r.Client().CoreV1().Nodes().Get(r, r.node(i), metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			r.createNode(r.node(i))
+			continue
+		}
+		r.ExpectNoError(err, "get node")
+		r.setCordoned(r.node(i), false)
+	}
+}
+
+// forgeOwner creates a pod in another namespace that claims to be controlled by what controls a
+// pod here, and another one in this namespace, which claims to be controlled by a former
+// incarnation of a workload.
+func (r *randomRun) forgeOwner(s *slot) bool {
+	r.Helper()
+	pod := r.anyPod(s)
+	if pod == nil {
+		return false
+	}
+	owner := metav1.GetControllerOf(pod)
+	if owner == nil {
+		return false
+	}
+	r.extra++
+	name := fmt.Sprintf("forged-%d", r.extra)
+	_, err := resourceClient(r.Client()).ResourceClaims(r.attacker).Create(r, newClaim(r.attacker, s.name, r.ns, reservedFor(s.kind, s.name, "")), metav1.CreateOptions{})
+	r.expected(err, "create claim")
+	_, err = r.Client().CoreV1().Pods(r.attacker).Create(r, forgedPod(r.attacker, name, s.name, *owner), metav1.CreateOptions{})
+	r.expected(err, "create pod with forged owner")
+
+	owner.UID = uuid.NewUUID()
+	forged := forgedPod(r.ns, name, s.name, *owner)
+	_, err = r.Client().CoreV1().Pods(r.ns).Create(r, forged, metav1.CreateOptions{})
+	return r.expected(err, "create pod with forged owner")
+}
+
+// changeKinds installs a kind of custom resources or removes it again. Nobody may look at its
+// objects.
+func (r *randomRun) changeKinds(*slot) bool {
+	r.Helper()
+	if r.lostKind != nil {
+		err := r.APIExtensions().ApiextensionsV1().CustomResourceDefinitions().Delete(r, r.lostKind.GroupResource().String(), metav1.DeleteOptions{})
+		r.lostKind = nil
+		return r.expected(err, "delete CustomResourceDefinition")
+	}
+	r.kinds++
+	gvr, _ := r.createKindIn(fmt.Sprintf("random-%d.example.com", r.kinds), "Training")
+	r.lostKind = &gvr
+	return true
+}
+
+// waitForWayOut waits until no pod is on a node without an allocated claim, unless somebody said why.
+func (r *randomRun) waitForWayOut() {
+	r.Helper()
+	eventually(r.TContext, func(tCtx ktesting.TContext) []string {
+		claims, err := resourceClient(r.Client()).ResourceClaims(r.ns).List(tCtx, metav1.ListOptions{})
+		tCtx.ExpectNoError(err, "list claims")
+		allocated := map[string]bool{}
+		for _, claim := range claims.Items {
+			allocated[claim.Name] = claim.Status.Allocation != nil
+		}
+		var stranded []string
+		for _, pod := range r.podsOf(r.ns, "") {
+			if pod.Spec.NodeName == "" || pod.DeletionTimestamp != nil || isTerminal(&pod) || isRunning(&pod) {
+				continue
+			}
+			for _, podClaim := range pod.Spec.ResourceClaims {
+				name := ptr.Deref(podClaim.ResourceClaimName, "")
+				if found, ok := allocated[name]; ok && !found && !r.explained(&pod, name) {
+					stranded = append(stranded, pod.Name)
+				}
+			}
+		}
+		return stranded
+	}).WithTimeout(timeout).WithPolling(200*time.Millisecond).Should(gomega.BeEmpty(), "pods on a node without an allocated claim")
+}
+
+// waitForNothingInFlight waits until the scheduler knows that nothing is being allocated: there
+// are no pods.
+func (r *randomRun) waitForNothingInFlight() {
+	r.Helper()
+	eventually(r.TContext, func(ktesting.TContext) []string {
+		var inFlight []string
+		for uid, name := range r.history.claimUIDs() {
+			if r.holds.isInFlight(uid) {
+				inFlight = append(inFlight, name)
+			}
+		}
+		return inFlight
+	}).WithTimeout(timeout).WithPolling(200*time.Millisecond).Should(gomega.BeEmpty(), "claims in flight in the scheduler")
+}
+
+// checkRequests checks that what the controller lists depends on how often claims change.
+func (r *randomRun) checkRequests(changes int) {
+	r.Helper()
+	lists, _ := r.controller.faults.countReads(func(url *url.URL) bool {
+		return strings.HasSuffix(url.Path, "/namespaces/"+r.ns+"/pods")
+	})
+	r.Logf("%d lists of pods for %d changes of claims", lists, changes)
+	if lists > maxLists*changes {
+		r.Errorf("the controller listed pods %d times for %d changes of claims, expected at most %d for each", lists, changes, maxLists)
 	}
 }
