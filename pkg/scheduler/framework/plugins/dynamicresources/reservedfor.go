@@ -18,8 +18,8 @@ package dynamicresources
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -27,11 +27,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	utilcache "k8s.io/apimachinery/pkg/util/cache"
-	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/informers"
+	restclient "k8s.io/client-go/rest"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/metrics"
 	"k8s.io/utils/ptr"
 )
 
@@ -44,19 +45,33 @@ import (
 // stored: an allocation which is not for any pod, because it was made
 // while the feature was disabled, gets reserved for each pod until it is removed.
 //
-// What differs between Kubernetes releases is in reservedfor_release.go.
+// To which workload a pod belongs is found out in reservedfor_owners.go. What happens with an
+// allocation that does not fit anymore is in reservedfor_unfit.go. What
+// differs between Kubernetes releases is in reservedfor_release.go.
 
-const (
-	// controllerLookupTimeout limits how long scheduling is held up by
-	// retrieving the controller of a pod.
-	controllerLookupTimeout = 5 * time.Second
+// pluginHandle is what is needed from the scheduler framework, whose type
+// is in another package in other Kubernetes releases.
+type pluginHandle interface {
+	SharedInformerFactory() informers.SharedInformerFactory
+	KubeConfig() *restclient.Config
+	Activate(logger klog.Logger, pods map[string]*v1.Pod)
+}
 
-	// A controller of a pod almost never gets another controller itself. It is
-	// more likely that it has none yet and gets adopted.
-	controllerLookupTTL         = 10 * time.Minute
-	controllerLookupNegativeTTL = 10 * time.Second
-	controllerLookupCacheSize   = 4096
-)
+// initReservedFor gets called when the plugin is created.
+func (pl *DynamicResources) initReservedFor(ctx context.Context) error {
+	if !pl.fts.EnableDRAReservedForWorkloads {
+		return nil
+	}
+	metrics.RegisterReservedFor()
+	pl.claimUsers = newClaimUsers(pl.fh)
+	owners, err := newOwnerResolver(ctx, pl.fh)
+	if err != nil {
+		return err
+	}
+	pl.owners = owners
+	_, err = pl.fh.SharedInformerFactory().Core().V1().Pods().Informer().AddEventHandler(pl.reservedForPodHandler())
+	return err
+}
 
 // prepareReservedFor gets called by PreFilter. For each claim with spec.reservedFor it
 // determines what has to be stored before the pod may be bound. The pod
@@ -86,17 +101,14 @@ func (pl *DynamicResources) prepareReservedFor(ctx context.Context, pod *v1.Pod,
 			continue
 		}
 
-		workload, err := pl.workloadReference(ctx, pod, claim)
-		switch {
-		case apierrors.IsForbidden(err):
-			return statusUnschedulable(logger, fmt.Sprintf("resourceclaim %s is reserved for %s, but the scheduler is not allowed to check whether the pod belongs to it: %v", klog.KObj(claim), describeConsumer(claim.Spec.ReservedFor), err), "pod", klog.KObj(pod), "resourceclaim", klog.KObj(claim))
-		case err != nil:
-			return statusError(logger, fmt.Errorf("checking whether the pod belongs to %s, for which resourceclaim %s is reserved: %w", describeConsumer(claim.Spec.ReservedFor), klog.KObj(claim), err), "pod", klog.KObj(pod), "resourceclaim", klog.KObj(claim))
-		case workload == nil && !isReservedForWorkload(claim):
-			// The update of the claim when it gets reserved makes the pod schedulable.
-			return statusUnschedulable(logger, fmt.Sprintf("resourceclaim %s is reserved for %s and the pod does not belong to it (%s): waiting until a pod of %s has been scheduled", klog.KObj(claim), describeConsumer(claim.Spec.ReservedFor), describeController(pod), describeConsumer(claim.Spec.ReservedFor)), "pod", klog.KObj(pod), "resourceclaim", klog.KObj(claim))
+		workload, err := pl.workloadReference(pod, claim)
+		if status := waitForWorkload(logger, pod, claim, workload, err); status != nil {
+			return status
 		}
 		binding := claims.getBinding(index, pod)
+		s.informationsForClaim[index].latest = func() (*resourceapi.ResourceClaim, error) {
+			return pl.draManager.ResourceClaims().Get(claim.Namespace, claim.Name)
+		}
 		s.informationsForClaim[index].reservation = func(claim *resourceapi.ResourceClaim) (*resourceapi.ResourceClaimConsumerReference, error) {
 			switch {
 			case !resourceclaim.IsAllocatedForAnyPod(claim):
@@ -141,108 +153,101 @@ func mustNotDeallocate(claim *resourceapi.ResourceClaim) bool {
 	return resourceclaim.IsAllocatedForAnyPod(claim) || resourceclaim.HasWorkloadReference(claim)
 }
 
+// waitForWorkload returns why the pod has to wait, nil if it does not have to.
+func waitForWorkload(logger klog.Logger, pod *v1.Pod, claim *resourceapi.ResourceClaim, workload *resourceapi.ResourceClaimConsumerReference, err error) *fwk.Status {
+	consumer := describeConsumer(claim.Spec.ReservedFor)
+	var reason string
+	switch {
+	case err == nil && (workload != nil || isReservedForWorkload(claim)):
+		return nil
+	case err == nil:
+		// The update of the claim when it gets reserved makes the pod schedulable.
+		reason = fmt.Sprintf("and the pod does not belong to it (%s): waiting until a pod of %s has been scheduled", describeController(pod), consumer)
+	case apierrors.IsForbidden(err) && isReservedForWorkload(claim):
+		// Good enough: any pod may use the claim.
+		return nil
+	case apierrors.IsForbidden(err):
+		reason = fmt.Sprintf("but the scheduler is not allowed to check whether the pod belongs to it: %v", err)
+	case errors.Is(err, errOwnerPending):
+		reason = "and the scheduler is checking whether the pod belongs to it"
+	default:
+		reason = fmt.Sprintf("but the scheduler could not check yet whether the pod belongs to it: %v", err)
+	}
+	return statusUnschedulable(logger, fmt.Sprintf("resourceclaim %s is reserved for %s, %s", klog.KObj(claim), consumer, reason), "pod", klog.KObj(pod), "resourceclaim", klog.KObj(claim))
+}
+
+// preEnqueueReservedFor gets called by PreEnqueue. While an owner of the pod is being looked up,
+// there is no point in trying to schedule the pod. Everything else that
+// may keep it from being scheduled is reported by PreFilter.
+func (pl *DynamicResources) preEnqueueReservedFor(ctx context.Context, pod *v1.Pod) *fwk.Status {
+	if !pl.fts.EnableDRAReservedForWorkloads {
+		return nil
+	}
+	pending := false
+	if err := pl.foreachPodResourceClaim(pod, func(_ string, claim *resourceapi.ResourceClaim) {
+		if claim.Spec.ReservedFor == nil || claim.Status.Allocation != nil && !resourceclaim.IsAllocatedForAnyPod(claim) {
+			return
+		}
+		if _, err := pl.workloadReference(pod, claim); errors.Is(err, errOwnerPending) {
+			pending = true
+		}
+	}); err != nil {
+		return statusUnschedulable(klog.FromContext(ctx), err.Error())
+	}
+	if pending {
+		return statusUnschedulable(klog.FromContext(ctx), "the owners of the pod are being looked up", "pod", klog.KObj(pod))
+	}
+	return nil
+}
+
+// CheckBeforeBind has to be called immediately before a pod gets bound. A claim may have been released
+// since PreBind because other plugins were slow. Then the pod must not
+// be bound, but scheduled again.
+func CheckBeforeBind(logger klog.Logger, cs cycleState, pod *v1.Pod) *fwk.Status {
+	state, err := getStateData(cs)
+	if err != nil {
+		// The plugin is not enabled.
+		return nil
+	}
+	for index := range state.informationsForClaim {
+		latest := state.informationsForClaim[index].latest
+		if latest == nil {
+			continue
+		}
+		claim, err := latest()
+		if err == nil {
+			err = newClaimReservation(state, index, pod).check(claim)
+		}
+		if err != nil {
+			return statusError(logger, fmt.Errorf("claim cannot be used anymore, has to be reserved again: %w", err), "pod", klog.KObj(pod))
+		}
+	}
+	return nil
+}
+
 // workloadReference returns the entry for the object in spec.reservedFor, with the
-// UID of the incarnation that the pod belongs to. It returns nil if the pod does not
-// belong to it or if that does not matter because the claim is already reserved.
-func (pl *DynamicResources) workloadReference(ctx context.Context, pod *v1.Pod, claim *resourceapi.ResourceClaim) (*resourceapi.ResourceClaimConsumerReference, error) {
+// UID of the incarnation that the pod belongs to, whether some other one is listed
+// already or not. It returns nil if the pod does not belong to it.
+//
+// It is not necessary to check whether the object exists: for how long the
+// claim remains reserved for it is not decided here.
+func (pl *DynamicResources) workloadReference(pod *v1.Pod, claim *resourceapi.ResourceClaim) (*resourceapi.ResourceClaimConsumerReference, error) {
 	workload := *claim.Spec.ReservedFor
 	if workload.UID != "" {
 		return &workload, nil
 	}
 
-	if uid, err := pl.podGroupUID(pod, &workload); err != nil {
-		return nil, err
-	} else if uid != "" {
-		workload.UID = uid
-		return &workload, nil
+	uid, err := pl.podGroupUID(pod, &workload)
+	if err == nil && uid == "" {
+		uid, err = resourceclaim.FindWorkloadUID(pod, workload, func(owner metav1.OwnerReference) (*metav1.OwnerReference, error) {
+			return pl.owners.controllerOf(pod, owner)
+		})
 	}
-
-	controller := metav1.GetControllerOfNoCopy(pod)
-	if controller == nil {
-		return nil, nil
-	}
-	if resourceclaim.IsOwnerReferenceTo(*controller, workload) {
-		workload.UID = controller.UID
-		return &workload, nil
-	}
-
-	if isReservedForWorkload(claim) {
-		// Good enough, no need to ask the API server.
-		return nil, nil
-	}
-	controller, err := pl.controllers.controllerOf(ctx, pod.Namespace, controller)
-	if err != nil {
+	if err != nil || uid == "" {
 		return nil, err
 	}
-	if controller != nil && resourceclaim.IsOwnerReferenceTo(*controller, workload) {
-		workload.UID = controller.UID
-		return &workload, nil
-	}
-	return nil, nil
-}
-
-// controllerLookup finds the controller of a controller of pods. There is no informer for
-// them because very few objects are needed: one for all pods of a
-// ReplicaSet or Job.
-type controllerLookup struct {
-	clientset kubernetes.Interface
-
-	// cache maps from the UID of an object to the reference to its controller,
-	// which may be nil.
-	cache *utilcache.LRUExpireCache
-}
-
-func newControllerLookup(clientset kubernetes.Interface) *controllerLookup {
-	return &controllerLookup{
-		clientset: clientset,
-		cache:     utilcache.NewLRUExpireCache(controllerLookupCacheSize),
-	}
-}
-
-// controllerOf returns the controller of the given owner, nil if there is none. Only
-// ReplicaSets (controlled by a Deployment) and Jobs (controlled by a CronJob, JobSet, ...)
-// are supported because only those are known to be controlled
-// and accessible.
-func (c *controllerLookup) controllerOf(ctx context.Context, namespace string, owner *metav1.OwnerReference) (*metav1.OwnerReference, error) {
-	gv, err := schema.ParseGroupVersion(owner.APIVersion)
-	if err != nil {
-		// Such an owner does not exist.
-		return nil, nil
-	}
-
-	get := func(ctx context.Context) (metav1.Object, error) {
-		return c.clientset.AppsV1().ReplicaSets(namespace).Get(ctx, owner.Name, metav1.GetOptions{})
-	}
-	switch (schema.GroupKind{Group: gv.Group, Kind: owner.Kind}) {
-	case schema.GroupKind{Group: "apps", Kind: "ReplicaSet"}:
-	case schema.GroupKind{Group: "batch", Kind: "Job"}:
-		get = func(ctx context.Context) (metav1.Object, error) {
-			return c.clientset.BatchV1().Jobs(namespace).Get(ctx, owner.Name, metav1.GetOptions{})
-		}
-	default:
-		return nil, nil
-	}
-
-	if controller, ok := c.cache.Get(owner.UID); ok {
-		return controller.(*metav1.OwnerReference), nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, controllerLookupTimeout)
-	defer cancel()
-	obj, err := get(ctx)
-	if err != nil && !apierrors.IsNotFound(err) {
-		return nil, fmt.Errorf("get controller %s %s of the pod: %w", owner.Kind, klog.KRef(namespace, owner.Name), err)
-	}
-	var controller *metav1.OwnerReference
-	if err == nil && obj.GetUID() == owner.UID {
-		controller = metav1.GetControllerOf(obj)
-	}
-	ttl := controllerLookupTTL
-	if controller == nil {
-		ttl = controllerLookupNegativeTTL
-	}
-	c.cache.Add(owner.UID, controller, ttl)
-	klog.FromContext(ctx).V(5).Info("Retrieved controller of pods", "kind", owner.Kind, "controller", klog.KRef(namespace, owner.Name), "uid", owner.UID, "controlledBy", controller)
-	return controller, nil
+	workload.UID = uid
+	return &workload, nil
 }
 
 // describeConsumer returns a description of the object like `jobs.batch "train"`.

@@ -95,7 +95,7 @@ func TestReservedForPostFilterPodGroup(t *testing.T) {
 			if !anyPod {
 				claim.Status.Allocation.ReservedForAnyPod = nil
 			}
-			tc := newSharedClaimsTest(tCtx, feats, []*resourceapi.ResourceClaim{claim}, newSharingPodGroup(), pod)
+			tc := newReservedForTest(tCtx, feats, []*resourceapi.ResourceClaim{claim}, newSharingPodGroup(), pod)
 			cycle, status := tc.preFilter(pod)
 			require.Nil(tCtx, status)
 			require.Equal(tCtx, fwk.UnschedulableAndUnresolvable, tc.p.Filter(tCtx, cycle.state, cycle.pod, tc.nodeInfos[1]).Code())

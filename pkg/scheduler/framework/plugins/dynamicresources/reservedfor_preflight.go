@@ -32,6 +32,11 @@ func (pl *DynamicResources) preBindNotNeeded(state *stateData, pod *v1.Pod) bool
 		return false
 	}
 
+	if pl.fh.GetWaitingPod(pod.UID) != nil {
+		// Much can happen while the pod waits in Permit. PreBind looks again.
+		return false
+	}
+
 	forWorkload := false
 	latestClaims := make([]*resourceapi.ResourceClaim, state.claims.len())
 	for index, claim := range state.claims.all() {
@@ -39,22 +44,10 @@ func (pl *DynamicResources) preBindNotNeeded(state *stateData, pod *v1.Pod) bool
 		if err != nil {
 			return false
 		}
-		info := &state.informationsForClaim[index]
-		request := &claimReservation{
-			pod:         pod,
-			claim:       claim,
-			allocation:  info.allocation,
-			reservation: info.reservation,
-		}
-		if request.reservation != nil {
+		if state.informationsForClaim[index].reservation != nil {
 			forWorkload = true
-		} else {
-			binding := state.claims.getBinding(index, pod)
-			request.reservation = func(*resourceapi.ResourceClaim) (*resourceapi.ResourceClaimConsumerReference, error) {
-				return &binding, nil
-			}
 		}
-		if !request.isSatisfied(latest) || hasAnyBindingCondition(latest) {
+		if newClaimReservation(state, index, pod).check(latest) != nil || hasAnyBindingCondition(latest) {
 			return false
 		}
 		latestClaims[index] = latest

@@ -36,7 +36,7 @@ func TestReservedForBindingConditions(t *testing.T) {
 			Driver: driver, Pool: nodeName, Device: "instance-1",
 			Conditions: []metav1.Condition{{Type: "ready", Status: metav1.ConditionTrue}},
 		}}
-		tc := newSharedClaimsTest(tCtx, reservedForFeatures(true), []*resourceapi.ResourceClaim{claim})
+		tc := newReservedForTest(tCtx, reservedForFeatures(true), []*resourceapi.ResourceClaim{claim})
 		// There is nothing to write, but PreBind has to check the conditions.
 		cycle := tc.schedule(newJobPod("pod-1"))
 		assert.Nil(tCtx, cycle.preBindPreFlight())

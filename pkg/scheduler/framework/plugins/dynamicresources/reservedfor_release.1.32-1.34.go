@@ -22,9 +22,15 @@ import (
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
 )
 
 // podGroupUID returns an empty UID because pods do not belong to a PodGroup.
 func (pl *DynamicResources) podGroupUID(*v1.Pod, *resourceapi.ResourceClaimConsumerReference) (types.UID, error) {
 	return "", nil
+}
+
+// recordReleaseRequest tells users why the claim gets released.
+func (pl *DynamicResources) recordReleaseRequest(_ klog.Logger, pod *v1.Pod, claim *resourceapi.ResourceClaim) {
+	pl.fh.EventRecorder().Eventf(claim, pod, v1.EventTypeNormal, releaseRequestedReason, "Scheduling", releaseRequestedMessage, pod.Name)
 }

@@ -21,6 +21,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	schedulingapi "k8s.io/api/scheduling/v1alpha2"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 )
 
@@ -39,4 +40,9 @@ func (pl *DynamicResources) podGroupUID(pod *v1.Pod, workload *resourceapi.Resou
 		return "", err
 	}
 	return podGroup.UID, nil
+}
+
+// recordReleaseRequest tells users why the claim gets released.
+func (pl *DynamicResources) recordReleaseRequest(logger klog.Logger, pod *v1.Pod, claim *resourceapi.ResourceClaim) {
+	pl.fh.EventRecorder().WithLogger(logger).Eventf(claim, pod, v1.EventTypeNormal, releaseRequestedReason, "Scheduling", releaseRequestedMessage, pod.Name)
 }

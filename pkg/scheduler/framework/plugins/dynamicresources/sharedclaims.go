@@ -18,19 +18,14 @@ package dynamicresources
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/util/retry"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
@@ -45,23 +40,14 @@ import (
 //     remain in use in memory until the allocation is stored or the last of
 //     these pods is unreserved.
 //   - All changes of one claim which are needed by pods in PreBind go through
-//     the claimReserver. It combines the changes for all pods which are waiting,
-//     so those pods neither compete for the same ResourceVersion nor cause one
-//     API call each.
+//     the claimReserver in sharedclaims_store.go. It combines the changes for
+//     all pods which are waiting, so those pods neither compete for the same
+//     ResourceVersion nor cause one API call each.
+//   - An allocation remains in flight as long as it might have been stored without
+//     the scheduler knowing it, see sharedclaims_uncertain.go.
 //   - A claim which cannot be reserved for more pods makes a pod unschedulable.
 //
 // What differs between Kubernetes releases is in sharedclaims_release.go.
-
-const (
-	// claimWriteTimeout limits how long pods wait for one combined
-	// change of a claim.
-	claimWriteTimeout = 30 * time.Second
-
-	// maxClaimWriteAttempts limits how often one combined change gets sent to
-	// the API server when it keeps getting rejected because of changes made
-	// by someone else.
-	maxClaimWriteAttempts = 10
-)
 
 // errClaimFull is wrapped by errors about a claim which cannot be reserved for
 // more consumers.
@@ -86,6 +72,9 @@ type sharedClaim struct {
 	// reservation is set if something other than the default binding may have
 	// to be added to status.reservedFor.
 	reservation reservationFunc
+
+	// latest is set together with reservation. It returns what is in the cache.
+	latest func() (*resourceapi.ResourceClaim, error)
 }
 
 // pendingAllocationTracker is the part of the claim tracker which knows the allocations that
@@ -109,10 +98,11 @@ func mayBeShared(claim *resourceapi.ResourceClaim) bool {
 	return controller == nil || controller.APIVersion != "v1" || controller.Kind != "Pod"
 }
 
-// prepareSharedClaims gets called by PreFilter.
+// prepareSharedClaims gets called by PreFilter. Pods in a group may share any claim, also
+// one that was created for one of them.
 func (pl *DynamicResources) prepareSharedClaims(logger klog.Logger, pod *v1.Pod, s *stateData, claims *claimStore) {
 	for index, claim := range claims.allUserClaims() {
-		if mayBeShared(claim) {
+		if mayBeShared(claim) || isInGroup(pod) {
 			pl.prepareSharedClaim(logger, pod, s, claims, index)
 		}
 	}
@@ -250,7 +240,6 @@ func (pl *DynamicResources) bindSharedClaim(ctx context.Context, state *stateDat
 	logger := klog.FromContext(ctx)
 	claim := state.claims.get(index)
 	claimUID := claim.UID
-	info := &state.informationsForClaim[index]
 
 	defer func() {
 		if pl.releasePendingAllocation(state, index) && released != nil {
@@ -258,22 +247,10 @@ func (pl *DynamicResources) bindSharedClaim(ctx context.Context, state *stateDat
 		}
 	}()
 
-	request := &claimReservation{
-		pod:         pod,
-		claim:       claim,
-		allocation:  info.allocation,
-		reservation: info.reservation,
-		done:        make(chan struct{}),
-	}
-	if request.reservation == nil {
-		binding := state.claims.getBinding(index, pod)
-		request.reservation = func(*resourceapi.ResourceClaim) (*resourceapi.ResourceClaimConsumerReference, error) {
-			return &binding, nil
-		}
-	}
+	request := newClaimReservation(state, index, pod)
 
 	// Quite likely there is nothing left to do because of what was done for other pods.
-	if latest, err := pl.draManager.ResourceClaims().Get(claim.Namespace, claim.Name); err == nil && request.isSatisfied(latest) {
+	if latest, err := pl.draManager.ResourceClaims().Get(claim.Namespace, claim.Name); err == nil && request.check(latest) == nil {
 		logger.V(5).Info("claim can be used as it is", "pod", klog.KObj(pod), "node", nodeName, "resourceclaim", klog.KObj(latest), "resourceVersion", latest.ResourceVersion)
 		return latest, nil
 	}
@@ -310,8 +287,23 @@ type claimReservation struct {
 	added bool
 }
 
-func (r *claimReservation) isDone() bool {
-	return r.result != nil || r.err != nil
+// newClaimReservation returns what the pod needs from one of its claims.
+func newClaimReservation(state *stateData, index int, pod *v1.Pod) *claimReservation {
+	info := &state.informationsForClaim[index]
+	request := &claimReservation{
+		pod:         pod,
+		claim:       state.claims.get(index),
+		allocation:  info.allocation,
+		reservation: info.reservation,
+		done:        make(chan struct{}),
+	}
+	if request.reservation == nil {
+		binding := state.claims.getBinding(index, pod)
+		request.reservation = func(*resourceapi.ResourceClaim) (*resourceapi.ResourceClaimConsumerReference, error) {
+			return &binding, nil
+		}
+	}
+	return request
 }
 
 // expectedAllocation returns the allocation for which the pod was scheduled.
@@ -355,13 +347,19 @@ func (r *claimReservation) evaluate(claim *resourceapi.ResourceClaim) (*resource
 	return ref, nil
 }
 
-// isSatisfied returns true if the claim can be used by the pod as it is.
-func (r *claimReservation) isSatisfied(claim *resourceapi.ResourceClaim) bool {
-	if claim.Status.Allocation == nil {
-		return false
-	}
+// check returns why the claim cannot be used by the pod as it is.
+func (r *claimReservation) check(claim *resourceapi.ResourceClaim) error {
 	ref, err := r.evaluate(claim)
-	return err == nil && ref == nil
+	switch {
+	case err != nil:
+		return err
+	case claim.Status.Allocation == nil:
+		return fmt.Errorf("claim %s is not allocated", klog.KObj(claim))
+	case ref != nil:
+		return fmt.Errorf("claim %s is not reserved for %s %q with UID %s", klog.KObj(claim), ref.Resource, ref.Name, ref.UID)
+	default:
+		return nil
+	}
 }
 
 // sameDevices compares only which devices were allocated for which request. That
@@ -387,282 +385,4 @@ func isListed(claim *resourceapi.ResourceClaim, uid types.UID) bool {
 	return slices.ContainsFunc(claim.Status.ReservedFor, func(ref resourceapi.ResourceClaimConsumerReference) bool {
 		return ref.UID == uid
 	})
-}
-
-// claimReserver combines the changes of a claim which are needed by different pods.
-//
-// There is at most one goroutine per claim. While it is busy with one combined
-// change, other pods wait. The next change then includes all of them.
-type claimReserver struct {
-	logger klog.Logger
-
-	// store sets result or err for all requests, which are for the same claim.
-	store func(ctx context.Context, requests []*claimReservation)
-
-	mutex sync.Mutex
-
-	// waiting has an entry, which might be empty, while a goroutine is
-	// taking care of the claim.
-	waiting map[types.UID][]*claimReservation
-}
-
-func newClaimReserver(logger klog.Logger, store func(ctx context.Context, requests []*claimReservation)) *claimReserver {
-	return &claimReserver{
-		logger:  logger,
-		store:   store,
-		waiting: make(map[types.UID][]*claimReservation),
-	}
-}
-
-// reserve blocks until the request is done. If it gets canceled before its turn,
-// then nothing has been changed. Otherwise the result is returned
-// because the caller needs to know what to undo.
-func (r *claimReserver) reserve(ctx context.Context, request *claimReservation) (*resourceapi.ResourceClaim, error) {
-	claimUID := request.claim.UID
-	r.mutex.Lock()
-	waiting, running := r.waiting[claimUID]
-	r.waiting[claimUID] = append(waiting, request)
-	r.mutex.Unlock()
-
-	if !running {
-		// The goroutine works for all pods, so it must neither be canceled with
-		// the first one nor log in the context of that one.
-		go r.run(klog.NewContext(context.WithoutCancel(ctx), r.logger), claimUID)
-	}
-
-	select {
-	case <-request.done:
-	case <-ctx.Done():
-		if r.remove(request) {
-			return nil, context.Cause(ctx)
-		}
-		<-request.done
-	}
-	return request.result, request.err
-}
-
-// remove returns true if the request was still waiting.
-func (r *claimReserver) remove(request *claimReservation) bool {
-	r.mutex.Lock()
-	defer r.mutex.Unlock()
-
-	claimUID := request.claim.UID
-	index := slices.Index(r.waiting[claimUID], request)
-	if index < 0 {
-		return false
-	}
-	r.waiting[claimUID] = slices.Delete(r.waiting[claimUID], index, index+1)
-	return true
-}
-
-func (r *claimReserver) run(ctx context.Context, claimUID types.UID) {
-	for {
-		r.mutex.Lock()
-		requests := r.waiting[claimUID]
-		if len(requests) == 0 {
-			delete(r.waiting, claimUID)
-			r.mutex.Unlock()
-			return
-		}
-		r.waiting[claimUID] = nil
-		r.mutex.Unlock()
-
-		storeCtx, cancel := context.WithTimeoutCause(ctx, claimWriteTimeout, fmt.Errorf("changing the claim took longer than %s", claimWriteTimeout))
-		r.store(storeCtx, requests)
-		cancel()
-
-		for _, request := range requests {
-			close(request.done)
-		}
-	}
-}
-
-// storeReservations makes all changes of a claim which are needed by the given pods.
-// The result of each write is checked like any other new revision
-// of the claim.
-func (pl *DynamicResources) storeReservations(ctx context.Context, requests []*claimReservation) {
-	logger := klog.FromContext(ctx)
-	open := slices.Clone(requests)
-
-	claim, err := pl.draManager.ResourceClaims().Get(requests[0].claim.Namespace, requests[0].claim.Name)
-	modified := false
-	var lastErr error
-	backoff := retry.DefaultRetry
-	for attempt := 0; err == nil; attempt++ {
-		// Which requests still need a change and what is it?
-		var missing []resourceapi.ResourceClaimConsumerReference
-		var allocation *resourceapi.AllocationResult
-		var undo []types.UID
-		open = slices.DeleteFunc(open, func(request *claimReservation) bool {
-			ref, err := request.evaluate(claim)
-			switch {
-			case err != nil:
-				request.err = err
-				if request.added && isListed(claim, request.pod.UID) {
-					undo = append(undo, request.pod.UID)
-				}
-			case claim.Status.Allocation == nil && allocation != nil && !sameDevices(allocation, request.allocation):
-				// Cannot happen, there is only one pending allocation.
-				request.err = fmt.Errorf("claim %s is about to be allocated differently", klog.KObj(claim))
-			case ref == nil && claim.Status.Allocation != nil:
-				request.result = claim
-			case ref != nil && !slices.ContainsFunc(missing, func(other resourceapi.ResourceClaimConsumerReference) bool { return other.UID == ref.UID }):
-				if len(claim.Status.ReservedFor)+len(missing) >= resourceapi.ResourceClaimReservedForMaxSize {
-					request.err = fmt.Errorf("%s: %w", claimFullMessage(claim), errClaimFull)
-					break
-				}
-				missing = append(missing, *ref)
-				request.added = ref.UID == request.pod.UID
-				fallthrough
-			default:
-				if claim.Status.Allocation == nil {
-					allocation = request.allocation
-				}
-			}
-			return request.isDone()
-		})
-		if len(undo) > 0 {
-			pl.removeReservations(ctx, claim, undo)
-		}
-		if len(open) == 0 {
-			break
-		}
-		if attempt >= maxClaimWriteAttempts {
-			err = fmt.Errorf("giving up on claim %s after %d attempts: %w", klog.KObj(claim), attempt, lastErr)
-			break
-		}
-
-		logger.V(5).Info("updating claim", "claim", klog.KObj(claim), "resourceVersion", claim.ResourceVersion, "numPods", len(open), "reservations", missing, "allocation", klog.Format(allocation))
-		var updatedClaim *resourceapi.ResourceClaim
-		if allocation != nil {
-			updatedClaim, lastErr = pl.storeAllocation(ctx, claim, allocation, missing)
-		} else {
-			updatedClaim, lastErr = pl.addReservations(ctx, claim, missing)
-		}
-		switch {
-		case lastErr == nil:
-			claim = updatedClaim
-			modified = true
-		case apierrors.IsConflict(lastErr), apierrors.IsInvalid(lastErr):
-			// Probably the claim is not what it was anymore. The latest
-			// one tells whether it is worth trying again.
-			logger.V(5).Info("retrying update with latest claim", "claim", klog.KObj(claim), "err", lastErr)
-			select {
-			case <-time.After(backoff.Step()):
-			case <-ctx.Done():
-			}
-			updatedClaim, err = pl.claimClient(claim.Namespace).Get(ctx, claim.Name, metav1.GetOptions{})
-			if err != nil {
-				err = fmt.Errorf("get updated claim %s after conflict: %w", klog.KObj(claim), err)
-				break
-			}
-			if apierrors.IsInvalid(lastErr) && updatedClaim.ResourceVersion == claim.ResourceVersion {
-				// Would get rejected again.
-				err = lastErr
-				break
-			}
-			claim = updatedClaim
-			modified = true
-		default:
-			err = lastErr
-		}
-	}
-	for _, request := range open {
-		request.err = err
-	}
-	if claim == nil {
-		return
-	}
-
-	// If no pod was scheduled for the current allocation, then the informer has to
-	// deliver what happened in the meantime.
-	usable := slices.ContainsFunc(requests, func(request *claimReservation) bool { return request.result == claim })
-	if modified && usable {
-		// This can fail, but only for reasons that are okay (concurrent delete or update).
-		if err := pl.draManager.ResourceClaims().AssumeClaimAfterAPICall(claim); err != nil {
-			logger.V(5).Info("Claim not stored in assume cache", "err", err, "claim", klog.KObj(claim), "uid", claim.UID, "resourceVersion", claim.ResourceVersion)
-		} else {
-			logger.V(5).Info("Claim stored in assume cache", "claim", klog.KObj(claim), "uid", claim.UID, "resourceVersion", claim.ResourceVersion)
-		}
-	}
-
-	// Once the allocation is in the cache, it is not needed in flight anymore, even if it
-	// is still shared with other pods.
-	for _, request := range requests {
-		if request.allocation != nil && pl.isAllocatedInCache(request.claim) &&
-			pl.pendingAllocations().GetPendingAllocation(request.claim.UID) == request.allocation {
-			pl.pendingAllocations().MaybeRemoveClaimPendingAllocation(request.claim.UID, true)
-			logger.V(5).Info("Removed claim from in-flight claims", "claim", klog.KObj(request.claim), "uid", request.claim.UID, "resourceVersion", claim.ResourceVersion, "allocation", klog.Format(request.allocation))
-		}
-	}
-}
-
-// storeAllocation stores the allocation together with the first reservations.
-func (pl *DynamicResources) storeAllocation(ctx context.Context, claim *resourceapi.ResourceClaim, allocation *resourceapi.AllocationResult, reservations []resourceapi.ResourceClaimConsumerReference) (*resourceapi.ResourceClaim, error) {
-	claim = claim.DeepCopy()
-
-	// The finalizer needs to be added in a normal update.
-	// If we were interrupted in the past, it might already be set and we simply continue.
-	if !slices.Contains(claim.Finalizers, resourceapi.Finalizer) {
-		claim.Finalizers = append(claim.Finalizers, resourceapi.Finalizer)
-		updatedClaim, err := pl.claimClient(claim.Namespace).Update(ctx, claim, metav1.UpdateOptions{})
-		if err != nil {
-			return nil, fmt.Errorf("add finalizer to claim %s: %w", klog.KObj(claim), err)
-		}
-		claim = updatedClaim
-	}
-
-	// The pending allocation is shared with readers and must not be modified.
-	claim.Status.Allocation = allocation.DeepCopy()
-	pl.setAllocationTimestamp(claim.Status.Allocation)
-	claim.Status.ReservedFor = append(claim.Status.ReservedFor, reservations...)
-	updatedClaim, err := pl.claimClient(claim.Namespace).UpdateStatus(ctx, claim, metav1.UpdateOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("add allocation and reservation to claim %s: %w", klog.KObj(claim), err)
-	}
-	return updatedClaim, nil
-}
-
-// addReservations adds entries to status.reservedFor. It uses a strategic-merge-patch
-// because then the API server merges by UID into the latest claim, whatever
-// else was changed in it.
-//
-// The API server rejects the patch if the claim was replaced, is being deleted,
-// is not allocated anymore or cannot be reserved for that many consumers. Whether it
-// still has the same allocation has to be checked by the caller.
-func (pl *DynamicResources) addReservations(ctx context.Context, claim *resourceapi.ResourceClaim, reservations []resourceapi.ResourceClaimConsumerReference) (*resourceapi.ResourceClaim, error) {
-	patch, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": claim.UID},
-		"status":   map[string]any{"reservedFor": reservations},
-	})
-	if err != nil {
-		return nil, fmt.Errorf("encode reservations for claim %s: %w", klog.KObj(claim), err)
-	}
-	updatedClaim, err := pl.claimClient(claim.Namespace).Patch(ctx, claim.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
-	if err != nil {
-		return nil, fmt.Errorf("add reservation to claim %s: %w", klog.KObj(claim), err)
-	}
-	return updatedClaim, nil
-}
-
-// removeReservations removes entries which turned out to be useless. If that fails, then
-// the entries remain until their pods get scheduled or removed.
-func (pl *DynamicResources) removeReservations(ctx context.Context, claim *resourceapi.ResourceClaim, uids []types.UID) {
-	logger := klog.FromContext(ctx)
-	entries := make([]map[string]any, 0, len(uids))
-	for _, uid := range uids {
-		entries = append(entries, map[string]any{"$patch": "delete", "uid": uid})
-	}
-	patch, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": claim.UID},
-		"status":   map[string]any{"reservedFor": entries},
-	})
-	if err == nil {
-		_, err = pl.claimClient(claim.Namespace).Patch(ctx, claim.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
-	}
-	if err != nil {
-		logger.Error(err, "Removing reservations failed", "resourceclaim", klog.KObj(claim), "numReservations", len(uids))
-		return
-	}
-	logger.V(5).Info("Removed reservations for pods which were scheduled for a different allocation", "resourceclaim", klog.KObj(claim), "numReservations", len(uids))
 }

@@ -79,6 +79,7 @@ func setupSharedClaims(tCtx ktesting.TContext, nodes []*v1.Node, claims []*resou
 		runtime.WithInformerFactory(tc.informerFactory),
 		runtime.WithEventRecorder(&events.FakeRecorder{}),
 		runtime.WithSharedDRAManager(tc.draManager),
+		runtime.WithWaitingPods(runtime.NewWaitingPodsMap()),
 	)
 	tCtx.ExpectNoError(err, "create framework")
 	pl, err := New(tCtx, testArgs(), fh, feats)

@@ -17,6 +17,7 @@ limitations under the License.
 package dynamicresources
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 
@@ -31,6 +32,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/features"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
 	st "k8s.io/kubernetes/pkg/scheduler/testing"
 	"k8s.io/kubernetes/test/utils/ktesting"
 	"k8s.io/utils/ptr"
@@ -86,6 +88,68 @@ func TestSharedClaimsGroup(t *testing.T) {
 		requireAllBound(tCtx, tc.bindAll(cycles))
 		assert.Equal(tCtx, []string{"update", "update/status"}, tc.api.takeWrites())
 		assert.Equal(tCtx, []resourceapi.ResourceClaimConsumerReference{podGroupReservation}, tc.claim().Status.ReservedFor)
+		assert.Empty(tCtx, tc.listInFlightClaims())
+	})
+}
+
+// TestGroupReleasesClaimOfPod covers pods of a group which share a claim that was created for
+// one of them. Whatever happens to them, nothing remains in flight.
+func TestGroupReleasesClaimOfPod(t *testing.T) {
+	const numPods = 3
+	for name, bind := range map[string]int{"none-bound": 0, "one-bound": 1, "all-bound": numPods} {
+		for _, inCycle := range []bool{false, true} {
+			syncTest(t, fmt.Sprintf("%s/group-cycle=%v", name, inCycle), func(tCtx ktesting.TContext) {
+				feats := sharedClaimsFeatures()
+				feats.EnableDRAWorkloadResourceClaims = true
+				enablePodGroups(tCtx)
+				claim := st.FromResourceClaim(newSharedClaim()).OwnerReference("pod-0", "pod-0", podKind).Obj()
+				tc := newSharedClaimsTest(tCtx, feats, []*resourceapi.ResourceClaim{claim}, newSharingPodGroup())
+				groupState := framework.NewCycleState()
+				var cycles []*podCycle
+				for i := range numPods {
+					pod := newSharingPod(fmt.Sprintf("pod-%d", i))
+					pod.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: ptr.To(podGroupName)}
+					cycle := &podCycle{sharedClaimsTest: tc, pod: pod, state: newCycleState()}
+					if inCycle {
+						cycle.state.SetPodGroupSchedulingCycle(groupState)
+					}
+					require.Nil(tCtx, cycle.callPreFilter())
+					require.Contains(tCtx, cycle.filter(), nodeName)
+					require.Nil(tCtx, tc.p.Reserve(tCtx, cycle.state, pod, nodeName))
+					cycles = append(cycles, cycle)
+				}
+				require.Len(tCtx, tc.listInFlightClaims(), 1)
+				for _, cycle := range cycles[:bind] {
+					require.Nil(tCtx, cycle.bind(tCtx))
+				}
+				for _, cycle := range cycles {
+					cycle.unreserve()
+				}
+				assert.Empty(tCtx, tc.listInFlightClaims())
+			})
+		}
+	}
+
+	// One member fails twice, which must not take the devices from the others.
+	syncTest(t, "one-fails", func(tCtx ktesting.TContext) {
+		feats := sharedClaimsFeatures()
+		feats.EnableDRAWorkloadResourceClaims = true
+		enablePodGroups(tCtx)
+		claim := st.FromResourceClaim(newSharedClaim()).OwnerReference("pod-0", "pod-0", podKind).Obj()
+		tc := newSharedClaimsTest(tCtx, feats, []*resourceapi.ResourceClaim{claim}, newSharingPodGroup())
+		var cycles []*podCycle
+		for i := range numPods {
+			pod := newSharingPod(fmt.Sprintf("pod-%d", i))
+			pod.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: ptr.To(podGroupName)}
+			cycles = append(cycles, tc.schedule(pod))
+		}
+		tc.api.before = func(string, *resourceapi.ResourceClaim) error { return errors.New("fake API failure") }
+		require.NotNil(tCtx, cycles[0].bind(tCtx))
+		cycles[0].unreserve()
+		cycles[1].unreserve()
+		require.Len(tCtx, tc.listInFlightClaims(), 1)
+		tc.api.before = nil
+		require.Nil(tCtx, cycles[2].bind(tCtx))
 		assert.Empty(tCtx, tc.listInFlightClaims())
 	})
 }

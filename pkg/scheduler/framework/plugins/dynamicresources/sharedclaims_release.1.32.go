@@ -26,7 +26,10 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	resourceclient "k8s.io/client-go/kubernetes/typed/resource/v1beta1"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
 )
+
+type cycleState = *framework.CycleState
 
 func (pl *DynamicResources) claimClient(namespace string) resourceclient.ResourceClaimInterface {
 	return pl.clientset.ResourceV1beta1().ResourceClaims(namespace)
@@ -55,6 +58,11 @@ func (cs claimStore) getBinding(_ int, pod *v1.Pod) resourceapi.ResourceClaimCon
 // mayUsePendingAllocation returns true because nothing speaks against it.
 func (pl *DynamicResources) mayUsePendingAllocation(*v1.Pod) bool {
 	return true
+}
+
+// isInGroup returns false because there are no groups.
+func isInGroup(*v1.Pod) bool {
+	return false
 }
 
 func (pl *DynamicResources) isReservedForPod(pod *v1.Pod, claim *resourceapi.ResourceClaim) bool {

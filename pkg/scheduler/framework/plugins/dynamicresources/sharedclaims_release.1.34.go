@@ -26,8 +26,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	resourceclient "k8s.io/client-go/kubernetes/typed/resource/v1"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
+	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/utils/ptr"
 )
+
+type cycleState = fwk.CycleState
 
 func (pl *DynamicResources) claimClient(namespace string) resourceclient.ResourceClaimInterface {
 	return pl.clientset.ResourceV1().ResourceClaims(namespace)
@@ -41,6 +44,11 @@ func (cs claimStore) getBinding(_ int, pod *v1.Pod) resourceapi.ResourceClaimCon
 // mayUsePendingAllocation returns true because nothing speaks against it.
 func (pl *DynamicResources) mayUsePendingAllocation(*v1.Pod) bool {
 	return true
+}
+
+// isInGroup returns false because there are no groups.
+func isInGroup(*v1.Pod) bool {
+	return false
 }
 
 func (pl *DynamicResources) isReservedForPod(pod *v1.Pod, claim *resourceapi.ResourceClaim) bool {

@@ -25,11 +25,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	resourceclient "k8s.io/client-go/kubernetes/typed/resource/v1"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
+	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/utils/ptr"
 )
 
 // This file contains what the code for shared claims needs from the plugin and from
 // the API and what is different in other Kubernetes releases.
+
+type cycleState = fwk.CycleState
 
 func (pl *DynamicResources) claimClient(namespace string) resourceclient.ResourceClaimInterface {
 	return pl.clientset.ResourceV1().ResourceClaims(namespace)
@@ -41,6 +44,11 @@ func (pl *DynamicResources) mayUsePendingAllocation(pod *v1.Pod) bool {
 	// Filter has to detect when several pods share node-allocatable
 	// resources. It cannot do that before the allocation is stored.
 	return !pl.fts.EnableDRANodeAllocatableResources || pod.Spec.SchedulingGroup != nil
+}
+
+// isInGroup returns true if the pod gets scheduled together with other pods.
+func isInGroup(pod *v1.Pod) bool {
+	return pod.Spec.SchedulingGroup != nil
 }
 
 // isReservedForPod returns true if the pod or its group is listed in status.reservedFor.

@@ -30,8 +30,6 @@ import (
 // hasPreBindPreFlight is false because PreBind always gets called.
 const hasPreBindPreFlight = false
 
-type cycleState = *framework.CycleState
-
 func sharedClaimsFeatures() feature.Features {
 	return feature.Features{
 		EnableDRAAdminAccess:            true,

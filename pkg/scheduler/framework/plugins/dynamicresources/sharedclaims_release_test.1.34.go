@@ -31,8 +31,6 @@ import (
 // hasPreBindPreFlight is true if PreBind does not get called when there is nothing to do.
 const hasPreBindPreFlight = true
 
-type cycleState = fwk.CycleState
-
 func sharedClaimsFeatures() feature.Features {
 	return feature.Features{
 		EnableDRAAdminAccess:               true,

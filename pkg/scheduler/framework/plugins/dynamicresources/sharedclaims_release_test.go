@@ -35,8 +35,6 @@ import (
 // hasPreBindPreFlight is true if PreBind does not get called when there is nothing to do.
 const hasPreBindPreFlight = true
 
-type cycleState = fwk.CycleState
-
 func newCycleState() cycleState {
 	return framework.NewCycleState()
 }

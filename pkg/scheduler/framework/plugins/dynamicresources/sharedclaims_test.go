@@ -43,6 +43,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	cgotesting "k8s.io/client-go/testing"
+	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/feature"
 	st "k8s.io/kubernetes/pkg/scheduler/testing"
@@ -66,6 +67,14 @@ type claimAPI struct {
 
 	// after gets called before storing the new claim.
 	after func(claim *resourceapi.ResourceClaim)
+
+	// lost gets called after storing the new claim. It may return an error, which then
+	// is all that the client gets to know.
+	lost func(write string) error
+
+	// late gets called instead of storing the new claim if it is set. The new claim
+	// gets stored when the returned error was delivered and store gets called.
+	late func(write string, store func()) error
 
 	mutex           sync.Mutex
 	resourceVersion int
@@ -167,7 +176,15 @@ func (api *claimAPI) write(action cgotesting.Action) (bool, apiruntime.Object, e
 	if errs := validateStatus(updated, stored); len(errs) > 0 {
 		return true, nil, apierrors.NewInvalid(resourceapi.SchemeGroupVersion.WithKind("ResourceClaim").GroupKind(), name, errs)
 	}
+	if api.late != nil {
+		if err := api.late(write, func() { _, _ = api.store(updated) }); err != nil {
+			return true, nil, err
+		}
+	}
 	updated, err = api.store(updated)
+	if err == nil && api.lost != nil {
+		err = api.lost(write)
+	}
 	return true, updated, err
 }
 
@@ -219,6 +236,28 @@ type sharedClaimsTest struct {
 	*testContext
 	tCtx ktesting.TContext
 	api  *claimAPI
+
+	// activated has the pods which were moved to the active queue.
+	activatedMutex sync.Mutex
+	activated      map[types.UID]*v1.Pod
+}
+
+// Activate is called instead of the same method of the scheduling queue.
+func (t *sharedClaimsTest) Activate(_ klog.Logger, pods map[string]*v1.Pod) {
+	t.activatedMutex.Lock()
+	defer t.activatedMutex.Unlock()
+	for _, pod := range pods {
+		t.activated[pod.UID] = pod
+	}
+}
+
+// takeActivated returns true if the pod was activated since the last call.
+func (t *sharedClaimsTest) takeActivated(pod *v1.Pod) bool {
+	t.activatedMutex.Lock()
+	defer t.activatedMutex.Unlock()
+	_, found := t.activated[pod.UID]
+	delete(t.activated, pod.UID)
+	return found
 }
 
 func newSharedClaimsTest(tCtx ktesting.TContext, feats feature.Features, claims []*resourceapi.ResourceClaim, objs ...apiruntime.Object) *sharedClaimsTest {
@@ -234,7 +273,7 @@ func newSharedClaimsTest(tCtx ktesting.TContext, feats feature.Features, claims 
 	// Some reactors block while the fake client is locked. Nothing else may
 	// need the client then, in particular not the start of a watch.
 	synctest.Wait()
-	return &sharedClaimsTest{testContext: tc, tCtx: tCtx, api: api}
+	return &sharedClaimsTest{testContext: tc, tCtx: tCtx, api: api, activated: make(map[types.UID]*v1.Pod)}
 }
 
 func newSharedClaim() *resourceapi.ResourceClaim {
@@ -300,8 +339,11 @@ type podCycle struct {
 
 func (t *sharedClaimsTest) preFilter(pod *v1.Pod) (*podCycle, *fwk.Status) {
 	t.tCtx.Helper()
-	if status := t.p.PreEnqueue(t.tCtx, pod); !status.IsSuccess() {
-		return nil, status
+	for status := t.p.PreEnqueue(t.tCtx, pod); !status.IsSuccess(); status = t.p.PreEnqueue(t.tCtx, pod) {
+		synctest.Wait()
+		if !t.takeActivated(pod) {
+			return nil, status
+		}
 	}
 	cycle := &podCycle{sharedClaimsTest: t, pod: pod, state: newCycleState()}
 	return cycle, cycle.callPreFilter()
@@ -840,7 +882,7 @@ func TestClaimReserver(t *testing.T) {
 	var mutex sync.Mutex
 	stored := sets.New[string]()
 	active := sets.New[types.UID]()
-	reserver := newClaimReserver(tCtx.Logger(), func(_ context.Context, requests []*claimReservation) {
+	reserver := newClaimReserver(tCtx, func(_ context.Context, requests []*claimReservation) {
 		mutex.Lock()
 		claimUID := requests[0].claim.UID
 		if active.Has(claimUID) {

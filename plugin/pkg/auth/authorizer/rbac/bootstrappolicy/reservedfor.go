@@ -37,11 +37,13 @@ const (
 	// resourceClaimAggregatedWorkloadsRole has the same purpose for any other
 	// kind. It consists of all ClusterRoles with the label
 	// aggregateToResourceClaimControllerLabel. Getting the objects is
-	// sufficient.
+	// sufficient. The scheduler has this role, too, to find out which
+	// workload of such a kind a pod belongs to.
 	resourceClaimAggregatedWorkloadsRole = "system:resource-claim-controller-aggregated-workloads"
 
 	// schedulerWorkloadsRole allows the scheduler to find out which workload
-	// a pod belongs to if that isn't the object which controls the pod.
+	// a pod belongs to if that isn't the object which controls the pod, but
+	// the controller of that one, and so on.
 	schedulerWorkloadsRole = "system:kube-scheduler-workloads"
 
 	aggregateToResourceClaimControllerLabel = "rbac.authorization.k8s.io/aggregate-to-resourceclaim-controller"
@@ -72,8 +74,8 @@ func ReservedForWorkloadsClusterRoles() []rbacv1.ClusterRole {
 		{
 			ObjectMeta: metav1.ObjectMeta{Name: schedulerWorkloadsRole},
 			Rules: []rbacv1.PolicyRule{
-				rbacv1helpers.NewRule("get").Groups(batchGroup).Resources("jobs").RuleOrDie(),
-				rbacv1helpers.NewRule("get").Groups(appsGroup).Resources("replicasets").RuleOrDie(),
+				rbacv1helpers.NewRule("get").Groups(batchGroup).Resources("jobs", "cronjobs").RuleOrDie(),
+				rbacv1helpers.NewRule("get").Groups(appsGroup).Resources("deployments", "statefulsets", "replicasets", "daemonsets").RuleOrDie(),
 			},
 		},
 	}
@@ -89,7 +91,7 @@ func ReservedForWorkloadsClusterRoleBindings() []rbacv1.ClusterRoleBinding {
 	}
 	bindings := []rbacv1.ClusterRoleBinding{
 		rbacv1helpers.NewClusterBinding(resourceClaimWorkloadsRole).SAs("kube-system", "resource-claim-controller").BindingOrDie(),
-		rbacv1helpers.NewClusterBinding(resourceClaimAggregatedWorkloadsRole).SAs("kube-system", "resource-claim-controller").BindingOrDie(),
+		rbacv1helpers.NewClusterBinding(resourceClaimAggregatedWorkloadsRole).SAs("kube-system", "resource-claim-controller").Users(user.KubeScheduler).BindingOrDie(),
 		rbacv1helpers.NewClusterBinding(schedulerWorkloadsRole).Users(user.KubeScheduler).BindingOrDie(),
 	}
 	addClusterRoleBindingLabel(bindings)

@@ -102,9 +102,24 @@ func TestReservedForWorkloadsEnabled(t *testing.T) {
 			},
 			expect: false,
 		},
-		"scheduler-job":        {subject: scheduler, rule: get("batch", "jobs"), expect: true},
-		"scheduler-replicaset": {subject: scheduler, rule: get("apps", "replicasets"), expect: true},
-		"scheduler-list-jobs":  {subject: scheduler, rule: rbacv1helpers.NewRule("list").Groups("batch").Resources("jobs").RuleOrDie(), expect: false},
+		"scheduler-job":         {subject: scheduler, rule: get("batch", "jobs"), expect: true},
+		"scheduler-cronjob":     {subject: scheduler, rule: get("batch", "cronjobs"), expect: true},
+		"scheduler-deployment":  {subject: scheduler, rule: get("apps", "deployments"), expect: true},
+		"scheduler-statefulset": {subject: scheduler, rule: get("apps", "statefulsets"), expect: true},
+		"scheduler-replicaset":  {subject: scheduler, rule: get("apps", "replicasets"), expect: true},
+		"scheduler-daemonset":   {subject: scheduler, rule: get("apps", "daemonsets"), expect: true},
+		"scheduler-write":       {subject: scheduler, rule: rbacv1helpers.NewRule("update").Groups("batch").Resources("jobs").RuleOrDie(), expect: false},
+		"scheduler-custom":      {subject: scheduler, rule: get("example.com", "trainings"), expect: false},
+		"scheduler-custom-aggregated": {
+			subject: scheduler,
+			rule:    get("example.com", "trainings"),
+			aggregated: rbacv1.ClusterRole{
+				ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"rbac.authorization.k8s.io/aggregate-to-resourceclaim-controller": "true"}},
+				Rules:      []rbacv1.PolicyRule{get("example.com", "trainings")},
+			},
+			expect: true,
+		},
+		"scheduler-list-jobs": {subject: scheduler, rule: rbacv1helpers.NewRule("list").Groups("batch").Resources("jobs").RuleOrDie(), expect: false},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

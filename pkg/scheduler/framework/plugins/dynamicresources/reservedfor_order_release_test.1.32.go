@@ -1,0 +1,38 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// This release has no PreBindPreFlight, and RunPermitPlugins adds the waiting pod.
+
+package dynamicresources
+
+import (
+	"context"
+
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+)
+
+type (
+	orderHandle = framework.Handle
+	orderPlugin = framework.Plugin
+)
+
+func runPermit(ctx context.Context, fw framework.Framework, cycle *podCycle) *framework.Status {
+	return fw.RunPermitPlugins(ctx, cycle.state, cycle.pod, nodeName)
+}
+
+func runPreBindPreFlight(context.Context, framework.Framework, *podCycle) *framework.Status {
+	return nil
+}

@@ -1,0 +1,43 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package dynamicresources
+
+import (
+	"context"
+
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+)
+
+// This file contains what is different in other Kubernetes releases.
+
+type (
+	orderHandle = fwk.Handle
+	orderPlugin = fwk.Plugin
+)
+
+func runPermit(ctx context.Context, fw framework.Framework, cycle *podCycle) *fwk.Status {
+	waitTime, status := fw.RunPermitPlugins(ctx, cycle.state, cycle.pod, nodeName)
+	if status.IsWait() {
+		fw.AddWaitingPod(cycle.pod, waitTime)
+	}
+	return status
+}
+
+func runPreBindPreFlight(ctx context.Context, fw framework.Framework, cycle *podCycle) *fwk.Status {
+	return fw.RunPreBindPreFlights(ctx, cycle.state, cycle.pod, nodeName)
+}

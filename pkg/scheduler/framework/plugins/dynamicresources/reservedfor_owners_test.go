@@ -1,0 +1,471 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package dynamicresources
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	v1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apiruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	fakediscovery "k8s.io/client-go/discovery/fake"
+	metadatafake "k8s.io/client-go/metadata/fake"
+	cgotesting "k8s.io/client-go/testing"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/test/utils/ktesting"
+)
+
+var (
+	statefulSetKind     = appsv1.SchemeGroupVersion.WithKind("StatefulSet")
+	leaderWorkerSetKind = schema.GroupVersionKind{Group: "leaderworkerset.x-k8s.io", Version: "v1", Kind: "LeaderWorkerSet"}
+	rayClusterKind      = schema.GroupVersionKind{Group: "ray.io", Version: "v1", Kind: "RayCluster"}
+	rayJobKind          = schema.GroupVersionKind{Group: "ray.io", Version: "v1", Kind: "RayJob"}
+
+	webDeployment = resourceapi.ResourceClaimConsumerReference{APIGroup: "apps", Resource: "deployments", Name: "web"}
+	rayJob        = resourceapi.ResourceClaimConsumerReference{APIGroup: "ray.io", Resource: "rayjobs", Name: "ray"}
+)
+
+func newReplicaSet(owners []metav1.OwnerReference) *appsv1.ReplicaSet {
+	return &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: "web-1", Namespace: namespace, UID: "web-1-uid", OwnerReferences: owners}}
+}
+
+func newReplicaSetPod(name string) *v1.Pod {
+	return newPodOf(name, controlledBy(replicaSetKind, "web-1", "web-1-uid"))
+}
+
+// strictReader calls get only outside of PreFilter and Filter.
+type strictReader struct {
+	ownerReader
+
+	// cycle is locked during PreFilter and Filter. A call in there would
+	// never return, which the bubble notices.
+	cycle sync.Mutex
+	calls atomic.Int64
+}
+
+func (r *strictReader) get(ctx context.Context, namespace string, gvk schema.GroupVersionKind, name string) (metav1.Object, error) {
+	r.cycle.Lock()
+	defer r.cycle.Unlock()
+	r.calls.Add(1)
+	return r.ownerReader.get(ctx, namespace, gvk, name)
+}
+
+// TestReservedForNoCalls ensures that neither PreEnqueue nor PreFilter nor Filter calls the API
+// server, and that many pods cause one call.
+func TestReservedForNoCalls(t *testing.T) {
+	for name, claim := range map[string]*resourceapi.ResourceClaim{
+		"not-allocated": withReservedFor(newSharedClaim(), webDeployment),
+		"allocated":     withReservedFor(newWorkloadClaim(), webDeployment),
+		"listed":        withReservedFor(newWorkloadClaim(resourceapi.ResourceClaimConsumerReference{APIGroup: "apps", Resource: "deployments", Name: "web", UID: "web-uid"}), webDeployment),
+	} {
+		syncTest(t, name, func(tCtx ktesting.TContext) {
+			const numPods = 1000
+			tc := newReservedForTest(tCtx, reservedForFeatures(true), []*resourceapi.ResourceClaim{claim}, newReplicaSet(controlledBy(deploymentKind, "web", "web-uid")))
+			reader := &strictReader{ownerReader: tc.p.owners.reader}
+			tc.p.owners.reader = reader
+			var inCycle atomic.Bool
+			tc.client.PrependReactor("*", "*", func(action cgotesting.Action) (bool, apiruntime.Object, error) {
+				if inCycle.Load() {
+					tCtx.Errorf("unexpected API call: %v", action)
+				}
+				return false, nil, nil
+			})
+			withoutCalls := func(cb func()) {
+				reader.cycle.Lock()
+				inCycle.Store(true)
+				cb()
+				inCycle.Store(false)
+				reader.cycle.Unlock()
+			}
+
+			var pods []*v1.Pod
+			withoutCalls(func() {
+				for i := range numPods {
+					pod := newReplicaSetPod(fmt.Sprintf("pod-%d", i))
+					pods = append(pods, pod)
+					require.Equal(tCtx, fwk.UnschedulableAndUnresolvable, tc.p.PreEnqueue(tCtx, pod).Code(), "has to wait for the lookup")
+				}
+				// The Cluster Autoscaler does not call PreEnqueue.
+				cycle := &podCycle{sharedClaimsTest: tc, pod: pods[0], state: newCycleState()}
+				status := cycle.callPreFilter()
+				require.Equal(tCtx, fwk.UnschedulableAndUnresolvable, status.Code())
+				require.Contains(tCtx, status.Message(), "the scheduler is checking whether the pod belongs to it")
+			})
+			synctest.Wait()
+			for _, pod := range pods {
+				require.True(tCtx, tc.takeActivated(pod))
+				withoutCalls(func() {
+					require.Nil(tCtx, tc.p.PreEnqueue(tCtx, pod))
+					cycle := &podCycle{sharedClaimsTest: tc, pod: pod, state: newCycleState()}
+					require.Nil(tCtx, cycle.callPreFilter())
+					require.Contains(tCtx, cycle.filter(), nodeName)
+				})
+			}
+			assert.Equal(tCtx, int64(1), reader.calls.Load())
+		})
+	}
+}
+
+// TestReservedForForgedOwner covers pods whose owner references contain what belongs
+// to somebody else.
+func TestReservedForForgedOwner(t *testing.T) {
+	for name, forged := range map[string]*v1.Pod{
+		"other-namespace": func() *v1.Pod {
+			pod := newReplicaSetPod("forged")
+			pod.Namespace = "attacker"
+			return pod
+		}(),
+		"other-name":  newPodOf("forged", controlledBy(replicaSetKind, "no-such-replicaset", "web-1-uid")),
+		"other-kind":  newPodOf("forged", controlledBy(jobKind, "web-1", "web-1-uid")),
+		"other-group": newPodOf("forged", controlledBy(schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "ReplicaSet"}, "web-1", "web-1-uid")),
+		"other-uid":   newPodOf("forged", controlledBy(replicaSetKind, "web-1", "some-other-uid")),
+	} {
+		syncTest(t, name, func(tCtx ktesting.TContext) {
+			claim := withReservedFor(newSharedClaim(), webDeployment)
+			attackersClaim := claim.DeepCopy()
+			attackersClaim.Namespace = "attacker"
+			tc := newReservedForTest(tCtx, reservedForFeatures(true), []*resourceapi.ResourceClaim{claim, attackersClaim}, newReplicaSet(controlledBy(deploymentKind, "web", "web-uid")))
+			_, status := tc.preFilter(forged)
+			require.Equal(tCtx, fwk.UnschedulableAndUnresolvable, status.Code())
+			require.Contains(tCtx, status.Message(), "does not belong to it")
+			require.Nil(tCtx, tc.schedule(newReplicaSetPod("victim")).bind(tCtx))
+		})
+	}
+}
+
+// TestReservedForOwnerChanges covers pods which have to wait because of an owner and get
+// activated when that changes.
+func TestReservedForOwnerChanges(t *testing.T) {
+	forbidden := apierrors.NewForbidden(appsv1.Resource("replicasets"), "web-1", errors.New("no such rule"))
+	adopted := newReplicaSet(controlledBy(deploymentKind, "web", "web-uid"))
+	rsGVR := appsv1.SchemeGroupVersion.WithResource("replicasets")
+	for name, tcase := range map[string]struct {
+		objs          []apiruntime.Object
+		err           error
+		expectMessage string
+		change        func(tCtx ktesting.TContext, tc *sharedClaimsTest, reader *clientOwnerReader)
+	}{
+		"adopted": {
+			objs:          []apiruntime.Object{newReplicaSet(nil)},
+			expectMessage: "does not belong to it",
+			change: func(tCtx ktesting.TContext, tc *sharedClaimsTest, _ *clientOwnerReader) {
+				tCtx.ExpectNoError(tc.client.Tracker().Update(rsGVR, adopted, namespace))
+			},
+		},
+		"created": {
+			expectMessage: "does not belong to it",
+			change: func(tCtx ktesting.TContext, tc *sharedClaimsTest, _ *clientOwnerReader) {
+				tCtx.ExpectNoError(tc.client.Tracker().Create(rsGVR, adopted, namespace))
+			},
+		},
+		"permission": {
+			objs:          []apiruntime.Object{adopted},
+			err:           forbidden,
+			expectMessage: `not allowed to check whether the pod belongs to it: get owner ReplicaSet default/web-1 of the pod: replicasets.apps "web-1" is forbidden`,
+			change: func(_ ktesting.TContext, _ *sharedClaimsTest, reader *clientOwnerReader) {
+				reader.err = nil
+			},
+		},
+		"failure": {
+			objs:          []apiruntime.Object{adopted},
+			err:           errors.New("connection refused"),
+			expectMessage: "could not check yet",
+			change: func(_ ktesting.TContext, _ *sharedClaimsTest, reader *clientOwnerReader) {
+				reader.err = nil
+			},
+		},
+	} {
+		syncTest(t, name, func(tCtx ktesting.TContext) {
+			pod := newReplicaSetPod("pod-1")
+			tc := newReservedForTest(tCtx, reservedForFeatures(true), []*resourceapi.ResourceClaim{withReservedFor(newSharedClaim(), webDeployment)}, append(tcase.objs, pod)...)
+			reader := tc.p.owners.reader.(*clientOwnerReader)
+			reader.err = tcase.err
+			_, status := tc.preFilter(pod)
+			require.Equal(tCtx, fwk.UnschedulableAndUnresolvable, status.Code())
+			require.Contains(tCtx, status.Message(), tcase.expectMessage)
+			time.Sleep(10 * time.Minute) // fake time
+			synctest.Wait()
+			require.False(tCtx, tc.takeActivated(pod), "nothing changed")
+			tcase.change(tCtx, tc, reader)
+			time.Sleep(maxOwnerBackoff)
+			synctest.Wait()
+			require.True(tCtx, tc.takeActivated(pod))
+			require.Nil(tCtx, tc.schedule(pod).bind(tCtx))
+		})
+	}
+
+	// The pod itself gets adopted.
+	syncTest(t, "pod-adopted", func(tCtx ktesting.TContext) {
+		pod := newSharingPod("pod-1")
+		tc := newReservedForTest(tCtx, reservedForFeatures(true), []*resourceapi.ResourceClaim{withReservedFor(newSharedClaim(), workloadRef)}, pod)
+		_, status := tc.preFilter(pod)
+		require.Contains(tCtx, status.Message(), "does not belong to it (no controller)")
+		podGVR := v1.SchemeGroupVersion.WithResource("pods")
+		labeled := pod.DeepCopy()
+		labeled.Labels = map[string]string{"a": "b"}
+		tCtx.ExpectNoError(tc.client.Tracker().Update(podGVR, labeled, namespace))
+		synctest.Wait()
+		require.False(tCtx, tc.takeActivated(pod), "irrelevant change")
+		pod = newJobPod("pod-1")
+		tCtx.ExpectNoError(tc.client.Tracker().Update(podGVR, pod, namespace))
+		synctest.Wait()
+		require.True(tCtx, tc.takeActivated(pod))
+		require.Nil(tCtx, tc.schedule(pod).bind(tCtx))
+	})
+}
+
+// TestReservedForUnknownOwner covers pods whose owner cannot be looked up while the claim is
+// already reserved for the workload.
+func TestReservedForUnknownOwner(t *testing.T) {
+	claim := withReservedFor(newWorkloadClaim(resourceapi.ResourceClaimConsumerReference{APIGroup: "apps", Resource: "deployments", Name: "web", UID: "web-uid"}), webDeployment)
+	for name, tcase := range map[string]struct {
+		err  error
+		wait bool
+	}{
+		"forbidden": {err: apierrors.NewForbidden(appsv1.Resource("replicasets"), "web-1", errors.New("no such rule"))},
+		"failure":   {err: errors.New("connection refused"), wait: true},
+		"gone":      {},
+	} {
+		syncTest(t, name, func(tCtx ktesting.TContext) {
+			tc := newReservedForTest(tCtx, reservedForFeatures(true), []*resourceapi.ResourceClaim{claim})
+			tc.p.owners.reader.(*clientOwnerReader).err = tcase.err
+			_, status := tc.preFilter(newReplicaSetPod("pod-1"))
+			assert.Equal(tCtx, tcase.wait, !status.IsSuccess())
+		})
+	}
+}
+
+// TestOwnerResolverForgets ensures that nobody is waited for who is gone, and that what is known is limited.
+func TestOwnerResolverForgets(t *testing.T) {
+	syncTest(t, "pod-gone", func(tCtx ktesting.TContext) {
+		pod := newReplicaSetPod("pod-1")
+		tc := newReservedForTest(tCtx, reservedForFeatures(true), []*resourceapi.ResourceClaim{withReservedFor(newSharedClaim(), webDeployment)}, pod)
+		_, status := tc.preFilter(pod)
+		require.NotNil(tCtx, status)
+		time.Sleep(time.Minute) // fake time
+		tCtx.ExpectNoError(tc.client.Tracker().Delete(v1.SchemeGroupVersion.WithResource("pods"), namespace, pod.Name))
+		time.Sleep(time.Minute)
+		tc.client.ClearActions()
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		assert.Zero(tCtx, tc.countGets("replicasets"))
+	})
+
+	syncTest(t, "many", func(tCtx ktesting.TContext) {
+		tc := newReservedForTest(tCtx, reservedForFeatures(true), nil)
+		owner := func(i int) metav1.OwnerReference {
+			return controlledBy(replicaSetKind, fmt.Sprintf("forged-%d", i), types.UID(fmt.Sprintf("forged-%d", i)))[0]
+		}
+		for i := range maxOwnersPerNamespace {
+			_, err := tc.p.owners.controllerOf(newSharingPod(fmt.Sprintf("pod-%d", i)), owner(i))
+			require.ErrorIs(tCtx, err, errOwnerPending)
+		}
+		_, err := tc.p.owners.controllerOf(newSharingPod("pod"), owner(maxOwnersPerNamespace))
+		require.ErrorIs(tCtx, err, errTooManyOwners)
+		other := newSharingPod("pod")
+		other.Namespace = "other"
+		_, err = tc.p.owners.controllerOf(other, owner(0))
+		require.ErrorIs(tCtx, err, errOwnerPending)
+
+		// None of these pods exists.
+		time.Sleep(time.Minute) // fake time
+		synctest.Wait()
+		_, err = tc.p.owners.controllerOf(newSharingPod("pod"), owner(maxOwnersPerNamespace))
+		require.ErrorIs(tCtx, err, errOwnerPending)
+		time.Sleep(2 * ownerUnusedTTL)
+		_, err = tc.p.owners.controllerOf(newSharingPod("pod"), owner(0))
+		require.ErrorIs(tCtx, err, errOwnerPending)
+		tc.p.owners.mutex.Lock()
+		defer tc.p.owners.mutex.Unlock()
+		require.Len(tCtx, tc.p.owners.namespaces, 1)
+		require.Len(tCtx, tc.p.owners.namespaces[namespace].entries, 1)
+	})
+}
+
+// hangingReader never answers for one namespace.
+type hangingReader struct {
+	ownerReader
+	hanging string
+}
+
+func (r *hangingReader) get(ctx context.Context, namespace string, gvk schema.GroupVersionKind, name string) (metav1.Object, error) {
+	if namespace == r.hanging {
+		<-ctx.Done()
+		return nil, context.Cause(ctx)
+	}
+	return r.ownerReader.get(ctx, namespace, gvk, name)
+}
+
+// TestOwnerResolverFair ensures that one namespace does not keep others waiting.
+func TestOwnerResolverFair(t *testing.T) {
+	syncTest(t, "", func(tCtx ktesting.TContext) {
+		tc := newReservedForTest(tCtx, reservedForFeatures(true), []*resourceapi.ResourceClaim{withReservedFor(newSharedClaim(), webDeployment)}, newReplicaSet(controlledBy(deploymentKind, "web", "web-uid")))
+		tc.p.owners.reader = &hangingReader{ownerReader: tc.p.owners.reader, hanging: "attacker"}
+		for i := range 1000 {
+			pod := newSharingPod(fmt.Sprintf("forged-%d", i))
+			pod.Namespace = "attacker"
+			_, err := tc.p.owners.controllerOf(pod, controlledBy(replicaSetKind, pod.Name, pod.UID)[0])
+			require.ErrorIs(tCtx, err, errOwnerPending)
+		}
+		start := time.Now()
+		require.Nil(tCtx, tc.schedule(newReplicaSetPod("victim")).bind(tCtx))
+		assert.Zero(tCtx, time.Since(start), "in fake time")
+	})
+}
+
+// TestOwnerChains covers workloads which control the controllers of pods, with the real reader.
+func TestOwnerChains(t *testing.T) {
+	ref := func(gvk schema.GroupVersionKind, resource, name string) resourceapi.ResourceClaimConsumerReference {
+		return resourceapi.ResourceClaimConsumerReference{APIGroup: gvk.Group, Resource: resource, Name: name}
+	}
+	object := func(gvk schema.GroupVersionKind, name string, owners []metav1.OwnerReference) *metav1.PartialObjectMetadata {
+		return &metav1.PartialObjectMetadata{
+			TypeMeta:   metav1.TypeMeta{APIVersion: gvk.GroupVersion().String(), Kind: gvk.Kind},
+			ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace, UID: types.UID(name + "-uid"), OwnerReferences: owners},
+		}
+	}
+	oldRayClusterKind := rayClusterKind
+	oldRayClusterKind.Version = "v1alpha1"
+	for name, tcase := range map[string]struct {
+		workload  resourceapi.ResourceClaimConsumerReference
+		pod       *v1.Pod
+		objs      []apiruntime.Object
+		expectUID types.UID
+	}{
+		"LeaderWorkerSet": {
+			workload:  ref(leaderWorkerSetKind, "leaderworkersets", "lws"),
+			pod:       newPodOf("pod-1", controlledBy(statefulSetKind, "lws-0", "lws-0-uid")),
+			objs:      []apiruntime.Object{object(statefulSetKind, "lws-0", controlledBy(leaderWorkerSetKind, "lws", "lws-uid"))},
+			expectUID: "lws-uid",
+		},
+		"LeaderWorkerSet-two-levels": {
+			// The StatefulSet of workers is controlled by the leader pod.
+			workload: ref(leaderWorkerSetKind, "leaderworkersets", "lws"),
+			pod:      newPodOf("pod-1", controlledBy(statefulSetKind, "lws-0", "lws-0-uid")),
+			objs: []apiruntime.Object{
+				object(statefulSetKind, "lws-0", controlledBy(v1.SchemeGroupVersion.WithKind("Pod"), "lws-leader-0", "lws-leader-0-uid")),
+				object(v1.SchemeGroupVersion.WithKind("Pod"), "lws-leader-0", controlledBy(statefulSetKind, "lws-leader", "lws-leader-uid")),
+				object(statefulSetKind, "lws-leader", controlledBy(leaderWorkerSetKind, "lws", "lws-uid")),
+			},
+			expectUID: "lws-uid",
+		},
+		"JobSet": {
+			workload:  ref(jobSetKind, "jobsets", "set"),
+			pod:       newPodOf("pod-1", controlledBy(jobKind, "set-0", "set-0-uid")),
+			objs:      []apiruntime.Object{object(jobKind, "set-0", controlledBy(jobSetKind, "set", "set-uid"))},
+			expectUID: "set-uid",
+		},
+		"RayJob": {
+			workload:  rayJob,
+			pod:       newPodOf("pod-1", controlledBy(rayClusterKind, "cluster", "cluster-uid")),
+			objs:      []apiruntime.Object{object(rayClusterKind, "cluster", controlledBy(rayJobKind, "ray", "ray-uid"))},
+			expectUID: "ray-uid",
+		},
+		"version-not-served": {
+			workload:  rayJob,
+			pod:       newPodOf("pod-1", controlledBy(oldRayClusterKind, "cluster", "cluster-uid")),
+			objs:      []apiruntime.Object{object(rayClusterKind, "cluster", controlledBy(rayJobKind, "ray", "ray-uid"))},
+			expectUID: "ray-uid",
+		},
+		"unknown-kind": {
+			workload: rayJob,
+			pod:      newPodOf("pod-1", controlledBy(schema.GroupVersionKind{Group: "ray.io", Version: "v1", Kind: "Unknown"}, "cluster", "cluster-uid")),
+		},
+		"unknown-group": {
+			workload: rayJob,
+			pod:      newPodOf("pod-1", controlledBy(schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "RayCluster"}, "cluster", "cluster-uid")),
+		},
+		"cluster-scoped": {
+			workload: rayJob,
+			pod:      newPodOf("pod-1", controlledBy(schema.GroupVersionKind{Group: "ray.io", Version: "v1", Kind: "Global"}, "cluster", "cluster-uid")),
+		},
+		"circle": {
+			workload: rayJob,
+			pod:      newPodOf("pod-1", controlledBy(rayClusterKind, "cluster", "cluster-uid")),
+			objs:     []apiruntime.Object{object(rayClusterKind, "cluster", controlledBy(rayClusterKind, "cluster", "cluster-uid"))},
+		},
+	} {
+		syncTest(t, name, func(tCtx ktesting.TContext) {
+			tc := newReservedForTest(tCtx, reservedForFeatures(true), []*resourceapi.ResourceClaim{withReservedFor(newSharedClaim(), tcase.workload)})
+			reader, requests := newFakeMetadataReader(tCtx, tcase.objs...)
+			tc.p.owners.reader = reader
+			cycle, status := tc.preFilter(tcase.pod)
+			if tcase.expectUID == "" {
+				require.Equal(tCtx, fwk.UnschedulableAndUnresolvable, status.Code())
+				require.Contains(tCtx, status.Message(), "does not belong to it")
+				// Whatever is asked for, discovery is not repeated all the time.
+				before := requests()
+				for i := range 100 {
+					pod := tcase.pod.DeepCopy()
+					pod.UID = types.UID(fmt.Sprintf("pod-%d", i))
+					pod.OwnerReferences[0].UID = pod.UID
+					_, status := tc.preFilter(pod)
+					require.NotNil(tCtx, status)
+				}
+				require.Equal(tCtx, before, requests())
+				return
+			}
+			require.Nil(tCtx, status)
+			require.Contains(tCtx, cycle.filter(), nodeName)
+			require.Nil(tCtx, tc.p.Reserve(tCtx, cycle.state, tcase.pod, nodeName))
+			require.Nil(tCtx, cycle.bind(tCtx))
+			refs := tc.claim().Status.ReservedFor
+			require.Len(tCtx, refs, 1)
+			require.Equal(tCtx, tcase.expectUID, refs[0].UID)
+		})
+	}
+}
+
+// newFakeMetadataReader returns the real reader for a fake API server, and a function which returns the
+// number of discovery requests.
+func newFakeMetadataReader(tCtx ktesting.TContext, objs ...apiruntime.Object) (*metadataOwnerReader, func() int) {
+	tCtx.Helper()
+	scheme := metadatafake.NewTestScheme()
+	tCtx.ExpectNoError(metav1.AddMetaToScheme(scheme))
+	fakeDiscovery := &fakediscovery.FakeDiscovery{Fake: &cgotesting.Fake{}}
+	fakeDiscovery.Resources = []*metav1.APIResourceList{
+		{GroupVersion: "v1", APIResources: []metav1.APIResource{{Name: "pods", Kind: "Pod", Namespaced: true}, {Name: "pods/status", Kind: "Pod", Namespaced: true}}},
+		{GroupVersion: batchv1.SchemeGroupVersion.String(), APIResources: []metav1.APIResource{{Name: "jobs", Kind: "Job", Namespaced: true}}},
+		{GroupVersion: "leaderworkerset.x-k8s.io/v1", APIResources: []metav1.APIResource{{Name: "leaderworkersets", Kind: "LeaderWorkerSet", Namespaced: true}}},
+		{GroupVersion: "ray.io/v1", APIResources: []metav1.APIResource{
+			{Name: "rayclusters", Kind: "RayCluster", Namespaced: true},
+			{Name: "rayjobs", Kind: "RayJob", Namespaced: true},
+			{Name: "globals", Kind: "Global"},
+		}},
+	}
+	reader := &metadataOwnerReader{
+		metadata:  metadatafake.NewSimpleMetadataClient(scheme, objs...),
+		discovery: fakeDiscovery,
+		groups:    fakeDiscovery,
+	}
+	return reader, func() int { return len(fakeDiscovery.Actions()) }
+}

@@ -1,0 +1,281 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package dynamicresources
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/metrics"
+)
+
+// This file contains the way out of an allocation for any pod which fits no longer,
+// for example because its node is gone, cordoned or full. The scheduler must not
+// deallocate such a claim itself because it cannot know all pods which use it. It takes
+// the reservation away. The resourceclaim controller then looks at the API server.
+// It deallocates the claim or, if there is a pod, brings the reservation back.
+
+const (
+	// releaseRequestTimeout limits how long one attempt to remove the reservation may take.
+	releaseRequestTimeout = 10 * time.Second
+
+	// What gets recorded as event for the claim.
+	releaseRequestedReason  = "ReleaseRequested"
+	releaseRequestedMessage = "The allocation does not fit pod %s, which needs the claim, and no pod uses it: the scheduler removed the reservation so that the claim can be allocated elsewhere"
+)
+
+// releaseRequestBackoff is for temporary failures of the API server.
+var releaseRequestBackoff = wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.1, Steps: 4}
+
+// claimUsers knows which claims must not be released.
+type claimUsers struct {
+	podLister corelisters.PodLister
+
+	mutex sync.Mutex
+
+	// claims has an entry for each claim whose allocation did not fit some pod.
+	claims map[types.NamespacedName]*unfitClaim
+}
+
+// unfitClaim is a claim whose allocation did not fit some pod.
+type unfitClaim struct {
+	// user is a pod which is known to use the claim. As long as it does,
+	// looking at all other pods is not necessary.
+	user *v1.Pod
+
+	// waiters are the pods which wait until the claim is not in use.
+	waiters map[types.UID]*v1.Pod
+
+	// requested is the ResourceVersion for which the release of the claim was requested.
+	requested string
+}
+
+func newClaimUsers(handle pluginHandle) *claimUsers {
+	return &claimUsers{
+		podLister: handle.SharedInformerFactory().Core().V1().Pods().Lister(),
+		claims:    make(map[types.NamespacedName]*unfitClaim),
+	}
+}
+
+func nameOf(claim *resourceapi.ResourceClaim) types.NamespacedName {
+	return types.NamespacedName{Namespace: claim.Namespace, Name: claim.Name}
+}
+
+// usesClaim returns true if the pod has a reference to the claim. Only references by
+// name matter because a claim which was created for one pod is
+// never reserved for a workload.
+func usesClaim(pod *v1.Pod, claimName string) bool {
+	for _, podClaim := range pod.Spec.ResourceClaims {
+		if podClaim.ResourceClaimName != nil && *podClaim.ResourceClaimName == claimName {
+			return true
+		}
+	}
+	return false
+}
+
+// isDone returns true if the pod does not use its claims anymore.
+func isDone(pod *v1.Pod) bool {
+	return pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed
+}
+
+// waitForUsers returns true if some pod uses the claim. Then the given pod gets activated when
+// that is not the case anymore. A pod uses the claim if it is assigned to a
+// node, whatever the state of that node is, and has not terminated.
+func (u *claimUsers) waitForUsers(pod *v1.Pod, claim *resourceapi.ResourceClaim) bool {
+	u.mutex.Lock()
+	defer u.mutex.Unlock()
+	name := nameOf(claim)
+	unfit := u.claims[name]
+	if unfit == nil {
+		unfit = &unfitClaim{waiters: make(map[types.UID]*v1.Pod)}
+		u.claims[name] = unfit
+	}
+	if !u.isAssigned(name, unfit) {
+		return false
+	}
+	unfit.waiters[pod.UID] = pod
+	return true
+}
+
+func (u *claimUsers) isAssigned(name types.NamespacedName, unfit *unfitClaim) bool {
+	uses := func(pod *v1.Pod) bool {
+		return pod.Spec.NodeName != "" && !isDone(pod) && usesClaim(pod, name.Name)
+	}
+	if unfit.user != nil {
+		pod, err := u.podLister.Pods(name.Namespace).Get(unfit.user.Name)
+		if err == nil && uses(pod) {
+			return true
+		}
+		unfit.user = nil
+	}
+	pods, err := u.podLister.Pods(name.Namespace).List(labels.Everything())
+	if err != nil {
+		// Cannot happen with an informer. Better safe than sorry.
+		return true
+	}
+	for _, pod := range pods {
+		if uses(pod) {
+			unfit.user = pod
+			return true
+		}
+	}
+	return false
+}
+
+// gone gets called for pods which do not use the claim anymore. It returns the pods which were waiting
+// for that if this was the last one.
+func (u *claimUsers) gone(pod *v1.Pod, claimName string) map[string]*v1.Pod {
+	u.mutex.Lock()
+	defer u.mutex.Unlock()
+	name := types.NamespacedName{Namespace: pod.Namespace, Name: claimName}
+	unfit := u.claims[name]
+	if unfit == nil {
+		return nil
+	}
+	delete(unfit.waiters, pod.UID)
+	if pod.Spec.NodeName == "" || len(unfit.waiters) == 0 || u.isAssigned(name, unfit) {
+		return nil
+	}
+	pods := make(map[string]*v1.Pod, len(unfit.waiters))
+	for uid, waiter := range unfit.waiters {
+		pods[string(uid)] = waiter
+	}
+	clear(unfit.waiters)
+	return pods
+}
+
+// start returns true if the release has to be requested for this revision of the claim.
+func (u *claimUsers) start(claim *resourceapi.ResourceClaim) bool {
+	u.mutex.Lock()
+	defer u.mutex.Unlock()
+	unfit := u.claims[nameOf(claim)]
+	if unfit == nil || unfit.requested == claim.ResourceVersion {
+		return false
+	}
+	unfit.requested = claim.ResourceVersion
+	return true
+}
+
+// forget drops what is known about claims.
+func (u *claimUsers) forget(drop func(name types.NamespacedName) bool) {
+	u.mutex.Lock()
+	defer u.mutex.Unlock()
+	for name := range u.claims {
+		if drop(name) {
+			delete(u.claims, name)
+		}
+	}
+}
+
+// giveUpAllocation gets called by PostFilter for a claim whose allocation does not fit the pod.
+// If the allocation is for any pod, belongs to the pod's workload, and is not in
+// use, then the release gets requested in the background. The status is nil if
+// the allocation has to stay.
+func (pl *DynamicResources) giveUpAllocation(ctx context.Context, pod *v1.Pod, state *stateData, index int) *fwk.Status {
+	logger := klog.FromContext(ctx)
+	claim := state.claims.get(index)
+	reservation := state.informationsForClaim[index].reservation
+	if !pl.fts.EnableDRAReservedForWorkloads || reservation == nil || !resourceclaim.IsAllocatedForAnyPod(claim) || claim.DeletionTimestamp != nil {
+		return nil
+	}
+	if ref, err := reservation(claim); err != nil || ref == nil {
+		// The workload, whose pods may fit, is better able to judge.
+		return nil
+	}
+	if pl.claimUsers.waitForUsers(pod, claim) || pl.isAssumed(claim) {
+		return nil
+	}
+	if len(claim.Status.ReservedFor) > 0 && pl.claimUsers.start(claim) {
+		logger.V(2).Info("Allocation does not fit anymore, requesting the release of ResourceClaim", "pod", klog.KObj(pod), "resourceclaim", klog.KObj(claim), "resourceVersion", claim.ResourceVersion)
+		go pl.requestRelease(klog.NewContext(pl.claimReserver.ctx, logger), pod, claim)
+	}
+	return fwk.NewStatus(fwk.Unschedulable, fmt.Sprintf("release of resourceclaim %s requested because its allocation does not fit anymore", klog.KObj(claim)))
+}
+
+// requestRelease removes all reservations from exactly this revision of the claim. If
+// something else changes it, then the pod gets scheduled again because of that.
+func (pl *DynamicResources) requestRelease(ctx context.Context, pod *v1.Pod, claim *resourceapi.ResourceClaim) {
+	logger := klog.FromContext(ctx)
+	err := wait.ExponentialBackoffWithContext(ctx, releaseRequestBackoff, func(ctx context.Context) (bool, error) {
+		err := pl.removeAllReservations(ctx, claim)
+		switch {
+		case err == nil:
+			return true, nil
+		case apierrors.IsConflict(err), apierrors.IsNotFound(err), apierrors.IsForbidden(err), apierrors.IsInvalid(err):
+			return false, err
+		default:
+			logger.V(2).Info("Requesting the release of ResourceClaim failed, trying again", "resourceclaim", klog.KObj(claim), "err", err)
+			return false, nil
+		}
+	})
+	switch {
+	case err == nil:
+		metrics.ResourceClaimReleaseRequests.Inc()
+		pl.recordReleaseRequest(logger, pod, claim)
+		pl.forgetDeletedClaims()
+	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
+		logger.V(2).Info("ResourceClaim changed, not released", "resourceclaim", klog.KObj(claim), "err", err)
+	default:
+		logger.Error(err, "Requesting the release of ResourceClaim failed", "resourceclaim", klog.KObj(claim))
+		// The next attempt to schedule a pod tries again.
+		pl.claimUsers.forget(func(name types.NamespacedName) bool { return name == nameOf(claim) })
+	}
+}
+
+// forgetDeletedClaims drops what is known about claims which are gone.
+func (pl *DynamicResources) forgetDeletedClaims() {
+	pl.claimUsers.forget(func(name types.NamespacedName) bool {
+		_, err := pl.draManager.ResourceClaims().Get(name.Namespace, name.Name)
+		return err != nil
+	})
+}
+
+// removeAllReservations removes all entries from status.reservedFor. Entries for pods can only be
+// for pods which are not assigned to a node.
+func (pl *DynamicResources) removeAllReservations(ctx context.Context, claim *resourceapi.ResourceClaim) error {
+	entries := make([]map[string]any, 0, len(claim.Status.ReservedFor))
+	for _, ref := range claim.Status.ReservedFor {
+		entries = append(entries, map[string]any{"$patch": "delete", "uid": ref.UID})
+	}
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": claim.UID, "resourceVersion": claim.ResourceVersion},
+		"status":   map[string]any{"reservedFor": entries},
+	})
+	if err != nil {
+		return fmt.Errorf("encode patch for claim %s: %w", klog.KObj(claim), err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, releaseRequestTimeout)
+	defer cancel()
+	if _, err := pl.claimClient(claim.Namespace).Patch(ctx, claim.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status"); err != nil {
+		return fmt.Errorf("remove reservations from claim %s: %w", klog.KObj(claim), err)
+	}
+	return nil
+}

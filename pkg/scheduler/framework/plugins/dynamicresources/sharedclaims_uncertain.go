@@ -1,0 +1,142 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package dynamicresources
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+)
+
+// This file contains what happens when it is not known whether the API server has
+// stored an allocation: the request timed out, the connection got lost, or the
+// server failed. If the allocation simply was not in flight anymore, then the
+// devices could be given to some other claim before the informer
+// delivers what was stored.
+
+const (
+	// claimLookTimeout limits how long one look at a claim may take.
+	claimLookTimeout = 10 * time.Second
+
+	// claimLookInterval is the time between looks.
+	claimLookInterval = 5 * time.Second
+
+	// uncertainWriteTimeout is the time after which a request that was sent to
+	// the API server cannot be stored anymore. The API server gives up after
+	// one minute (--request-timeout).
+	uncertainWriteTimeout = 90 * time.Second
+)
+
+// uncertainWriteError wraps the error of a write that may have been stored.
+type uncertainWriteError struct {
+	error
+}
+
+func (e *uncertainWriteError) Unwrap() error {
+	return e.error
+}
+
+func isUncertain(err error) bool {
+	var uncertain *uncertainWriteError
+	return errors.As(err, &uncertain)
+}
+
+// mayHaveBeenStored returns true unless the API server said that it rejected the write.
+func mayHaveBeenStored(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return true
+	}
+	code := status.Status().Code
+	return code < 400 || code >= 500
+}
+
+// settleLater keeps the allocation in flight, as if one more pod used it, until it
+// is known whether it was stored.
+func (pl *DynamicResources) settleLater(logger klog.Logger, claim *resourceapi.ResourceClaim, allocation *resourceapi.AllocationResult) {
+	if pl.pendingAllocations().GetPendingAllocation(claim.UID) != allocation {
+		// Settled already.
+		return
+	}
+	allocatedClaim := *claim
+	allocatedClaim.Status.Allocation = allocation
+	if err := pl.pendingAllocations().SignalClaimPendingAllocation(claim.UID, &allocatedClaim); err != nil {
+		logger.Error(err, "Keeping allocation in flight", "claim", klog.KObj(claim))
+		return
+	}
+	logger.V(2).Info("Unknown whether the allocation was stored, keeping it in flight", "claim", klog.KObj(claim), "uid", claim.UID)
+	go pl.settle(klog.NewContext(pl.claimReserver.ctx, logger), claim, allocation)
+}
+
+func (pl *DynamicResources) settle(ctx context.Context, claim *resourceapi.ResourceClaim, allocation *resourceapi.AllocationResult) {
+	logger := klog.FromContext(ctx)
+	deadline := time.Now().Add(uncertainWriteTimeout)
+	ticker := time.NewTicker(claimLookInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		if pl.pendingAllocations().GetPendingAllocation(claim.UID) != allocation {
+			// Stored for some other pod.
+			return
+		}
+		if pl.isAllocatedInCache(claim) {
+			pl.removePendingAllocation(logger, claim, allocation)
+			return
+		}
+		stored, final := pl.lookAtClaim(ctx, claim)
+		switch {
+		case stored != nil:
+			pl.assumeClaim(logger, stored)
+			if pl.isAllocatedInCache(claim) {
+				pl.removePendingAllocation(logger, claim, allocation)
+				return
+			}
+		case final && !time.Now().Before(deadline):
+			pl.pendingAllocations().MaybeRemoveClaimPendingAllocation(claim.UID, false)
+			logger.V(2).Info("The allocation was not stored", "claim", klog.KObj(claim), "uid", claim.UID)
+			return
+		}
+	}
+}
+
+// lookAtClaim returns the claim if it is allocated. Otherwise it returns whether the API
+// server said that it is not.
+func (pl *DynamicResources) lookAtClaim(ctx context.Context, claim *resourceapi.ResourceClaim) (stored *resourceapi.ResourceClaim, notStored bool) {
+	ctx, cancel := context.WithTimeout(ctx, claimLookTimeout)
+	defer cancel()
+	latest, err := pl.claimClient(claim.Namespace).Get(ctx, claim.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, true
+	case err != nil:
+		klog.FromContext(ctx).V(2).Info("Looking at claim failed", "claim", klog.KObj(claim), "err", err)
+		return nil, false
+	case latest.UID == claim.UID && latest.Status.Allocation != nil:
+		return latest, false
+	default:
+		return nil, true
+	}
+}

@@ -1,0 +1,168 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package dynamicresources
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	cgotesting "k8s.io/client-go/testing"
+	fwk "k8s.io/kube-scheduler/framework"
+	st "k8s.io/kubernetes/pkg/scheduler/testing"
+	"k8s.io/kubernetes/test/utils/ktesting"
+)
+
+// uncertainErrors do not tell whether something was stored.
+var uncertainErrors = map[string]error{
+	"connection-lost":   errors.New("unexpected EOF"),
+	"deadline":          context.DeadlineExceeded,
+	"timeout":           apierrors.NewTimeoutError("request did not complete within requested timeout", 1),
+	"internal-error":    apierrors.NewInternalError(errors.New("etcdserver: request timed out")),
+	"unavailable-error": apierrors.NewServiceUnavailable("apiserver is shutting down"),
+}
+
+func onlyStatus(write string, err error) error {
+	if write == "update/status" {
+		return err
+	}
+	return nil
+}
+
+// deviceOf returns the allocated device, empty if there is none.
+func deviceOf(claim *resourceapi.ResourceClaim) string {
+	if claim.Status.Allocation == nil {
+		return ""
+	}
+	result := claim.Status.Allocation.Devices.Results[0]
+	return result.Pool + "/" + result.Device
+}
+
+// TestUncertainWrite covers an allocation where the response of the API server got lost.
+func TestUncertainWrite(t *testing.T) {
+	for name, err := range uncertainErrors {
+		// It was stored before the client looks.
+		syncTest(t, "stored/"+name, func(tCtx ktesting.TContext) {
+			tc := newSharedClaimsTest(tCtx, sharedClaimsFeatures(), []*resourceapi.ResourceClaim{newSharedClaim()})
+			cycles := []*podCycle{tc.schedule(newSharingPod("pod-1")), tc.schedule(newSharingPod("pod-2"))}
+			tc.api.lost = func(write string) error { return onlyStatus(write, err) }
+			requireAllBound(tCtx, tc.bindAll(cycles))
+			assert.Equal(tCtx, []string{"update", "update/status", "patch/status"}, tc.api.takeWrites())
+			assert.Equal(tCtx, []string{"pod-1", "pod-2"}, tc.reservedFor())
+			assert.Empty(tCtx, tc.listInFlightClaims())
+		})
+
+		// It gets stored after the client has looked.
+		syncTest(t, "stored-later/"+name, func(tCtx ktesting.TContext) {
+			other := st.FromResourceClaim(newSharedClaim()).Name("other").Obj()
+			tc := newSharedClaimsTest(tCtx, sharedClaimsFeatures(), []*resourceapi.ResourceClaim{newSharedClaim(), other})
+			cycle := tc.schedule(newSharingPod("pod-1"))
+			var store func()
+			tc.api.late = func(write string, s func()) error {
+				store = s
+				return onlyStatus(write, err)
+			}
+			require.NotNil(tCtx, cycle.bind(tCtx), "the result of the write is not known")
+			tc.api.late = nil
+
+			// Meanwhile, another claim needs a device.
+			otherPod := newSharingPod("pod-2")
+			otherPod.Spec.ResourceClaims[0].ResourceClaimName = &other.Name
+			otherCycle, status := tc.preFilter(otherPod)
+			require.Nil(tCtx, status)
+			if len(otherCycle.filter()) > 0 {
+				node := otherCycle.filter()[0]
+				require.Nil(tCtx, tc.p.Reserve(tCtx, otherCycle.state, otherPod, node))
+				require.Nil(tCtx, tc.p.PreBind(tCtx, otherCycle.state, otherPod, node))
+			}
+			store()
+			synctest.Wait()
+			claim := tc.claim()
+			require.NotEmpty(tCtx, deviceOf(claim))
+			otherClaim, err := tc.p.claimClient(namespace).Get(tCtx, other.Name, metav1.GetOptions{})
+			tCtx.ExpectNoError(err)
+			assert.NotEqual(tCtx, deviceOf(claim), deviceOf(otherClaim), "device was handed out twice")
+
+			// Settled as soon as it is known.
+			time.Sleep(2 * claimLookInterval) // fake time
+			synctest.Wait()
+			assert.Empty(tCtx, tc.listInFlightClaims())
+			require.Nil(tCtx, tc.schedule(newSharingPod("pod-3")).bind(tCtx))
+		})
+
+		// It never gets stored.
+		syncTest(t, "not-stored/"+name, func(tCtx ktesting.TContext) {
+			tc := newSharedClaimsTest(tCtx, sharedClaimsFeatures(), []*resourceapi.ResourceClaim{newSharedClaim()})
+			cycle := tc.schedule(newSharingPod("pod-1"))
+			fail := true
+			tc.api.before = func(write string, _ *resourceapi.ResourceClaim) error {
+				if !fail {
+					return nil
+				}
+				return onlyStatus(write, err)
+			}
+			// Looking at the claim does not work for a while.
+			tc.client.PrependReactor("get", "resourceclaims", func(cgotesting.Action) (bool, runtime.Object, error) {
+				return fail, nil, err
+			})
+			require.NotNil(tCtx, cycle.bind(tCtx))
+			require.Len(tCtx, tc.listInFlightClaims(), 1)
+			time.Sleep(2 * uncertainWriteTimeout) // fake time
+			require.Len(tCtx, tc.listInFlightClaims(), 1, "nobody knows yet")
+			fail = false
+			time.Sleep(2 * claimLookInterval)
+			synctest.Wait()
+			require.Empty(tCtx, tc.listInFlightClaims())
+			require.Nil(tCtx, tc.schedule(newSharingPod("pod-1")).bind(tCtx))
+		})
+
+		// Another pod stores it.
+		syncTest(t, "try-again/"+name, func(tCtx ktesting.TContext) {
+			tc := newSharedClaimsTest(tCtx, sharedClaimsFeatures(), []*resourceapi.ResourceClaim{newSharedClaim()})
+			cycle := tc.schedule(newSharingPod("pod-1"))
+			tc.api.before = func(write string, _ *resourceapi.ResourceClaim) error { return onlyStatus(write, err) }
+			require.NotNil(tCtx, cycle.bind(tCtx))
+			tc.api.before = nil
+			require.Nil(tCtx, tc.schedule(newSharingPod("pod-1")).bind(tCtx))
+			require.Empty(tCtx, tc.listInFlightClaims())
+		})
+	}
+
+	// The API server refused: nothing to wait for.
+	for name, err := range map[string]error{
+		"forbidden":         apierrors.NewForbidden(claimGVR.GroupResource(), sharedClaimName, errors.New("no such rule")),
+		"too-many-requests": apierrors.NewTooManyRequests("try again later", 1),
+		"not-found":         apierrors.NewNotFound(claimGVR.GroupResource(), sharedClaimName),
+	} {
+		syncTest(t, "refused/"+name, func(tCtx ktesting.TContext) {
+			tc := newSharedClaimsTest(tCtx, sharedClaimsFeatures(), []*resourceapi.ResourceClaim{newSharedClaim()})
+			cycle := tc.schedule(newSharingPod("pod-1"))
+			tc.api.before = func(write string, _ *resourceapi.ResourceClaim) error { return onlyStatus(write, err) }
+			status := cycle.bind(tCtx)
+			require.Equal(tCtx, fwk.Error, status.Code())
+			require.Empty(tCtx, tc.listInFlightClaims())
+		})
+	}
+}
