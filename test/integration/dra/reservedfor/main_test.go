@@ -22,11 +22,20 @@ limitations under the License.
 package reservedfor
 
 import (
+	"flag"
+	"fmt"
+	"os"
 	"testing"
 
 	"k8s.io/kubernetes/test/integration/framework"
 )
 
 func TestMain(m *testing.M) {
+	// Tests in the same cluster mostly wait, for instance for the controller's pause before it
+	// deallocates. How many CPUs there are says nothing about how many may do that at the same time.
+	if err := flag.Set("test.parallel", "8"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 	framework.EtcdMain(m.Run)
 }
