@@ -22,7 +22,9 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
-	"k8s.io/client-go/metadata"
+	cacheddiscovery "k8s.io/client-go/discovery/cached/memory"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/restmapper"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/controller/resourceclaim"
 	"k8s.io/kubernetes/pkg/features"
@@ -42,9 +44,13 @@ func watchResourceClaimWorkloads(ctx context.Context, controllerContext Controll
 	if err != nil {
 		return fmt.Errorf("create client config: %w", err)
 	}
-	metadataClient, err := metadata.NewForConfig(config)
+	dynamicClient, err := dynamic.NewForConfig(config)
 	if err != nil {
-		return fmt.Errorf("create metadata client: %w", err)
+		return fmt.Errorf("create dynamic client: %w", err)
+	}
+	discoveryClient, err := controllerContext.ClientBuilder.DiscoveryClient("resource-claim-controller")
+	if err != nil {
+		return fmt.Errorf("create discovery client: %w", err)
 	}
 	claims, err := controllerContext.InformerFactory.ForResource(resourceapi.SchemeGroupVersion.WithResource("resourceclaims"))
 	if err != nil {
@@ -54,7 +60,10 @@ func watchResourceClaimWorkloads(ctx context.Context, controllerContext Controll
 		klog.FromContext(ctx),
 		controllerContext.InformerFactory,
 		claims.Informer(),
-		controllerContext.RESTMapper,
-		metadataClient,
+		// Not the one that other controllers share: names of resources come
+		// from users, and each unknown one may cause the mapper to
+		// be reset.
+		restmapper.NewDeferredDiscoveryRESTMapper(cacheddiscovery.NewMemCacheClient(discoveryClient)),
+		dynamicClient,
 	)
 }

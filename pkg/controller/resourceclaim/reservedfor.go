@@ -18,7 +18,6 @@ package resourceclaim
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -29,18 +28,13 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	utilcache "k8s.io/apimachinery/pkg/util/cache"
-	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/pager"
-	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	"k8s.io/klog/v2"
-	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 	resourceclaimmetrics "k8s.io/kubernetes/pkg/controller/resourceclaim/metrics"
 	"k8s.io/utils/clock"
 )
@@ -83,6 +77,13 @@ const (
 	reasonUnknownResource = "UnknownWorkload"
 	// reasonWaitingForPods is used when a workload is done, but not its pods.
 	reasonWaitingForPods = "WaitingForPods"
+	// reasonIdle is used when the reservation of an idle claim gets removed.
+	reasonIdle = "IdleReservation"
+	// reasonInvalidIdle is used when it is not known when a claim is idle.
+	reasonInvalidIdle = "InvalidReleaseWhenIdle"
+	// reasonStranded is used for a pod which was assigned to a node and cannot
+	// run there.
+	reasonStranded = "ResourceClaimNotUsable"
 )
 
 // workloads is the part of the controller's state which is about claims that
@@ -90,6 +91,7 @@ const (
 type workloads struct {
 	clock          clock.PassiveClock
 	releasePause   time.Duration
+	nominatedPause time.Duration
 	pollInterval   time.Duration
 	lookupInterval time.Duration
 	retryInterval  time.Duration
@@ -99,51 +101,42 @@ type workloads struct {
 	kinds []*workloadKind
 
 	// The following fields get set by WatchWorkloads.
-	informers      map[schema.GroupResource]cache.SharedIndexInformer
-	restMapper     meta.RESTMapper
-	metadataClient metadata.Interface
+	informers     map[schema.GroupResource]cache.SharedIndexInformer
+	nodes         cache.SharedIndexInformer
+	restMapper    meta.RESTMapper
+	dynamicClient dynamic.Interface
 
 	// lookups contains recent results of looking up a workload
-	// (key is a workloadRef, value a *workloadStatus).
-	lookups *utilcache.Expiring
+	// (key is a workloadKey, value a *lookupResult).
+	lookups *utilcache.LRUExpireCache
 
 	// unknownResources contains those resources that the API server recently
-	// did not have (key is a schema.GroupResource, value an error).
-	unknownResources *utilcache.Expiring
+	// did not have (key is a schema.GroupResource, value an *unknownResource).
+	unknownResources *utilcache.LRUExpireCache
+
+	// owners contains what controls an object which cannot be watched (key is
+	// an ownerKey, value a *metav1.OwnerReference).
+	owners *utilcache.LRUExpireCache
+
+	// done contains those incarnations of a workload that a claim does not have
+	// to be reserved for when a pod of them uses it (key is a workloadRef).
+	done *utilcache.LRUExpireCache
+
+	// stranded contains those pods that users were told about (key is a
+	// strandedKey, value a strandedRecord).
+	stranded *utilcache.LRUExpireCache
 
 	// limiter is for looking up workloads which cannot be watched.
-	limiter flowcontrol.PassiveRateLimiter
+	limiter *fairLimiter
+
+	// users finds pods in the API server.
+	users *userLists
 
 	mutex sync.Mutex
 	// claims contains those claims for which something needs to be remembered.
-	// The key is the UID of the claim.
-	claims map[types.UID]*claimState
-}
-
-// claimState is what the controller remembers about one claim. Nothing gets
-// lost when it is gone, it merely may take longer.
-type claimState struct {
-	// unreservedSince is when the allocated claim was first seen to be not
-	// reserved. Zero if it is reserved.
-	unreservedSince time.Time
-
-	// released are those workloads which were found to not need the claim
-	// anymore the last time that the claim was reserved.
-	released []resourceapi.ResourceClaimConsumerReference
-
-	// lastUser is the name of the pod which was last found to use the claim.
-	lastUser string
-
-	// notices contains what users may need to know about some workload.
-	notices map[types.UID]*notice
-}
-
-// notice describes why the reservation for a workload is kept although the
-// workload might not need it anymore.
-type notice struct {
-	state    string
-	since    time.Time
-	reported bool
+	claims map[types.NamespacedName]*claimState
+	// mapperReset is when restMapper was last reset.
+	mapperReset time.Time
 }
 
 // States which get reported through a notice. They are also used in a metric.
@@ -157,13 +150,14 @@ const (
 func newWorkloads(features Features) *workloads {
 	w := &workloads{
 		releasePause:   defaultReleasePause,
+		nominatedPause: defaultNominatedPause,
 		pollInterval:   defaultPollInterval,
 		lookupInterval: defaultLookupInterval,
 		retryInterval:  defaultRetryInterval,
 		noticePeriod:   defaultNoticePeriod,
 		kinds:          builtinWorkloadKinds(features),
 		informers:      make(map[schema.GroupResource]cache.SharedIndexInformer),
-		claims:         make(map[types.UID]*claimState),
+		claims:         make(map[types.NamespacedName]*claimState),
 	}
 	w.setClock(clock.RealClock{})
 	if features.ReservedForWorkloads {
@@ -175,114 +169,32 @@ func newWorkloads(features Features) *workloads {
 // setClock must be called before using the instance.
 func (w *workloads) setClock(c clock.Clock) {
 	w.clock = c
-	w.lookups = utilcache.NewExpiringWithClock(c)
-	w.unknownResources = utilcache.NewExpiringWithClock(c)
-	w.limiter = flowcontrol.NewTokenBucketPassiveRateLimiterWithClock(lookupsPerSecond, lookupsBurst, c)
+	w.lookups = utilcache.NewLRUExpireCacheWithClock(maxLookupResults, c)
+	w.unknownResources = utilcache.NewLRUExpireCacheWithClock(maxUnknownResources, c)
+	w.owners = utilcache.NewLRUExpireCacheWithClock(maxLookupResults, c)
+	w.done = utilcache.NewLRUExpireCacheWithClock(maxLookupResults, c)
+	w.stranded = utilcache.NewLRUExpireCacheWithClock(maxLookupResults, c)
+	w.limiter = newFairLimiter(c, lookupsPerSecond)
+	if w.users != nil {
+		w.users.clock = c
+	}
 }
 
-// keepWorkloadReference decides whether an entry in status.reservedFor is still
-// needed. That is only known if checked is true. It gets called often (for
-// each pod of the workload which ends), so the checks are sorted by how much they
-// cost.
+// initWorkloads completes the initialization of the controller.
+func (ec *Controller) initWorkloads(features Features) {
+	ec.workloads = newWorkloads(features)
+	ec.workloads.users = newUserLists(ec.workloads.clock, ec.listUsers, ec.notifyClaim)
+}
+
+// checksWorkloads returns true if entries for something other than a pod in
+// status.reservedFor of the claim get checked. Other claims may have such
+// entries for a different purpose. It is up to whoever added them to remove
+// them.
 //
 // While the feature is disabled, only claims are checked where it was used for
-// the allocation. Other claims may have entries with a different purpose.
-func (ec *Controller) keepWorkloadReference(ctx context.Context, claim *resourceapi.ResourceClaim, consumer resourceapi.ResourceClaimConsumerReference) (keep, checked bool, err error) {
-	if resourceclaim.IsPodReference(consumer) ||
-		!ec.features.ReservedForWorkloads && !resourceclaim.IsAllocatedForAnyPod(claim) ||
-		ec.isPodGroupReservation(claim, consumer) {
-		return false, false, nil
-	}
-
-	ref := workloadRef{namespace: claim.Namespace, ResourceClaimConsumerReference: consumer}
-	logger := klog.LoggerWithValues(klog.FromContext(ctx), "workload", ref)
-	ctx = klog.NewContext(ctx, logger)
-
-	// What the informer says is sufficient for keeping the reservation
-	// because the controller will be told when that changes.
-	cached, err := ec.workloads.fromInformer(ref)
-	if err != nil {
-		return true, true, fmt.Errorf("get %s from cache: %w", ref, err)
-	}
-	if cached != nil && cached.state == workloadActive {
-		logger.V(6).Info("Keeping reservation, workload might start more pods")
-		ec.clearNotice(claim, ref)
-		return true, true, nil
-	}
-
-	// The same is true for pods.
-	pod, err := ec.findUserInCache(claim)
-	if err != nil {
-		return true, true, err
-	}
-	if pod != nil {
-		logger.V(6).Info("Keeping reservation, pod uses the claim", "pod", klog.KObj(pod))
-		if cached != nil {
-			ec.noticePodsUseClaim(ctx, claim, ref, cached.explanation, pod)
-		} else {
-			// Looking up the workload would be too early.
-			ec.clearNotice(claim, ref)
-		}
-		return true, true, nil
-	}
-
-	// From here on, no event which is certain to come triggers the next
-	// check. It must be scheduled if the reservation is kept.
-	recheck := func(after time.Duration) {
-		ec.queue.AddAfter(claimKeyPrefix+claim.Namespace+"/"+claim.Name, after)
-	}
-	defer func() {
-		if err != nil {
-			// Besides the usual retry with exponential backoff, which
-			// may take long.
-			recheck(ec.workloads.retryInterval)
-		}
-	}()
-	status := ec.workloads.fromRecentLookup(ref)
-	pause := ec.workloads.lookupInterval
-	if status == nil {
-		pause = ec.workloads.pollInterval
-		newStatus, err := ec.lookUpWorkload(ctx, ref)
-		if errors.Is(err, errTooManyLookups) {
-			logger.V(5).Info("Keeping reservation, workload will be looked up later", "reason", err)
-			recheck(ec.workloads.lookupInterval)
-			return true, true, nil
-		}
-		if err != nil {
-			return true, true, err
-		}
-		status = &newStatus
-	}
-	switch status.state {
-	case workloadActive:
-		logger.V(5).Info("Keeping reservation, workload might start more pods", "recheckAfter", pause)
-		ec.clearNotice(claim, ref)
-		recheck(pause)
-		return true, true, nil
-	case workloadForbidden, workloadUnknownResource:
-		logger.V(4).Info("Keeping reservation, workload cannot be checked", "explanation", status.explanation, "recheckAfter", ec.workloads.retryInterval)
-		ec.noticeWorkloadUnknown(ctx, claim, ref, *status)
-		recheck(ec.workloads.retryInterval)
-		return true, true, nil
-	}
-
-	pod, err = ec.findUser(ctx, claim)
-	if err != nil {
-		return true, true, err
-	}
-	if pod != nil {
-		// The cache will catch up and then there will be an event for the end
-		// of the pod.
-		logger.V(4).Info("Keeping reservation, pod uses the claim which is not in the cache yet", "pod", klog.KObj(pod))
-		ec.noticePodsUseClaim(ctx, claim, ref, status.explanation, pod)
-		recheck(ec.workloads.pollInterval)
-		return true, true, nil
-	}
-
-	logger.V(2).Info("Removing reservation", "explanation", "workload "+status.explanation+" and no pod uses the claim")
-	ec.clearNotice(claim, ref)
-	ec.workloads.addReleased(claim.UID, consumer)
-	return false, true, nil
+// the allocation.
+func (ec *Controller) checksWorkloads(claim *resourceapi.ResourceClaim) bool {
+	return resourceclaim.IsAllocatedForAnyPod(claim) || ec.isWorkloadClaim(claim)
 }
 
 // mustLookBeforeDeallocation returns true for a claim which is or was reserved
@@ -293,8 +205,7 @@ func (ec *Controller) keepWorkloadReference(ctx context.Context, claim *resource
 // which were allocated per pod although they should not have been get treated as
 // before in that case.
 func (ec *Controller) mustLookBeforeDeallocation(claim *resourceapi.ResourceClaim) bool {
-	return resourceclaim.IsAllocatedForAnyPod(claim) ||
-		claim.Status.Allocation != nil && claim.Spec.ReservedFor != nil && ec.features.ReservedForWorkloads
+	return claim.Status.Allocation != nil && ec.checksWorkloads(claim)
 }
 
 // syncUnreserved gets called for a claim for which mustLookBeforeDeallocation is
@@ -306,44 +217,78 @@ func (ec *Controller) syncUnreserved(ctx context.Context, claim *resourceapi.Res
 		logger.V(5).Info("Not deallocating claim without finalizer")
 		return nil
 	}
-	recheck := func(after time.Duration) {
-		ec.queue.AddAfter(claimKeyPrefix+claim.Namespace+"/"+claim.Name, after)
-	}
 
 	// Pause.
-	unreservedFor, firstTime, released := ec.workloads.unreserved(claim.UID)
+	w := ec.workloads
+	since, firstTime, released := w.unreserved(claim)
+	unreservedFor := w.clock.Since(since)
 	if firstTime {
-		logger.V(2).Info("Claim is not reserved anymore and will be deallocated unless it gets used again", "released", released, "pause", ec.workloads.releasePause)
-		ec.event(claim, v1.EventTypeNormal, reasonReleased, fmt.Sprintf("not reserved anymore%s, will be deallocated in %s unless a pod uses it", releasedSuffix(claim.Namespace, released), ec.workloads.releasePause))
+		logger.V(2).Info("Claim is not reserved anymore and will be deallocated unless it gets used again", "released", released, "pause", w.releasePause)
+		ec.event(claim, v1.EventTypeNormal, reasonReleased, fmt.Sprintf("not reserved anymore%s, will be deallocated in %s unless a pod uses it", releasedSuffix(claim.Namespace, released), w.releasePause))
 	}
-	if pause := ec.workloads.releasePause - unreservedFor; pause > 0 {
-		recheck(pause)
+	if pause := w.releasePause - unreservedFor; pause > 0 {
+		ec.recheckClaim(claim, pause)
 		return nil
 	}
 
 	// Look again, now with the certainty that no kubelet starts further pods.
-	pod, err := ec.findUserInCache(claim)
-	if err == nil && pod == nil {
-		pod, err = ec.findUser(ctx, claim)
-	}
-	if err != nil {
-		recheck(ec.workloads.retryInterval)
+	pod, found, err := ec.lookAgain(ctx, claim, since)
+	switch {
+	case err != nil:
+		ec.recheckClaim(claim, w.retryInterval)
 		return err
+	case found == usageFound:
+		return ec.restoreReservation(ctx, claim, pod)
+	case found == usageNone:
+		return ec.deallocate(ctx, claim, released)
+	default:
+		return nil
+	}
+}
+
+// lookAgain returns a pod which uses a claim that is not reserved since the given
+// time. If the result is pending, then the claim will be processed again.
+func (ec *Controller) lookAgain(ctx context.Context, claim *resourceapi.ResourceClaim, since time.Time) (*v1.Pod, usage, error) {
+	w := ec.workloads
+	pod, err := ec.findUserInCache(claim)
+	if err != nil {
+		return nil, usageFailed, err
 	}
 	if pod != nil {
-		return ec.restoreReservation(ctx, claim, pod, recheck)
+		w.users.cancel(claimName(claim))
+		return pod, usageFound, nil
 	}
 
+	// A pod might be on its way to some node, based on the reservation that
+	// existed when the scheduler looked. That can take minutes.
+	if left := w.nominatedPause - w.clock.Since(since); left > 0 && claim.DeletionTimestamp == nil {
+		pod, err := ec.findPodInCache(claim, ec.isNominated)
+		if err != nil {
+			return nil, usageFailed, err
+		}
+		if pod != nil {
+			after := min(left, w.pollInterval)
+			klog.FromContext(ctx).V(4).Info("Not deallocating claim yet, pod is about to use it", "pod", klog.KObj(pod), "node", pod.Status.NominatedNodeName, "recheckAfter", after)
+			ec.recheckClaim(claim, after)
+			return nil, usagePending, nil
+		}
+	}
+	return ec.findStoredUser(ctx, claim, "deallocate "+since.String())
+}
+
+// deallocate frees the devices of a claim which is not reserved and not in use.
+func (ec *Controller) deallocate(ctx context.Context, claim *resourceapi.ResourceClaim, released []resourceapi.ResourceClaimConsumerReference) error {
+	logger := klog.FromContext(ctx)
 	// This is not using a patch because we want the update to fail if anything
 	// changed in the meantime.
 	claim = claim.DeepCopy()
 	claim.Status.Allocation = nil
 	claims := claimClient(ec.kubeClient, claim.Namespace)
-	claim, err = claims.UpdateStatus(ctx, claim, metav1.UpdateOptions{})
+	claim, err := claims.UpdateStatus(ctx, claim, metav1.UpdateOptions{})
 	if err != nil {
 		return fmt.Errorf("deallocate claim: %w", err)
 	}
-	ec.workloads.forget(claim.UID)
+	ec.workloads.forget(claimName(claim))
 	resourceclaimmetrics.WorkloadReleases.WithLabelValues("deallocated").Inc()
 	logger.V(2).Info("Deallocated claim because nothing uses it anymore", "released", released)
 	ec.event(claim, v1.EventTypeNormal, reasonDeallocated, "deallocated because it is not reserved and no pod uses it")
@@ -371,7 +316,7 @@ func releasedSuffix(namespace string, released []resourceapi.ResourceClaimConsum
 }
 
 // restoreReservation reserves a claim again which is used by the given pod.
-func (ec *Controller) restoreReservation(ctx context.Context, claim *resourceapi.ResourceClaim, pod *v1.Pod, recheck func(time.Duration)) error {
+func (ec *Controller) restoreReservation(ctx context.Context, claim *resourceapi.ResourceClaim, pod *v1.Pod) error {
 	logger := klog.LoggerWithValues(klog.FromContext(ctx), "pod", klog.KObj(pod))
 	if claim.DeletionTimestamp != nil {
 		// Nothing can be added anymore. The claim simply must not be
@@ -379,7 +324,7 @@ func (ec *Controller) restoreReservation(ctx context.Context, claim *resourceapi
 		logger.V(4).Info("Not deallocating claim, pod uses it", "recheckAfter", ec.workloads.pollInterval)
 		ec.notice(ctx, claim, "", noticePodsDeleted, v1.EventTypeNormal, reasonWaitingForPods,
 			fmt.Sprintf("cannot be deallocated and removed because pods still use it, for example %q on node %q", pod.Name, pod.Spec.NodeName), ec.workloads.noticePeriod)
-		recheck(ec.workloads.pollInterval)
+		ec.recheckClaim(claim, ec.workloads.pollInterval)
 		return nil
 	}
 
@@ -387,6 +332,7 @@ func (ec *Controller) restoreReservation(ctx context.Context, claim *resourceapi
 	// undone here, there may be many such pods, and none of them is listed.
 	consumer, err := ec.consumerForPod(ctx, claim, pod)
 	if err != nil {
+		ec.recheckClaim(claim, ec.workloads.retryInterval)
 		return err
 	}
 	if err := ec.reserveFor(ctx, consumer, claim); err != nil {
@@ -397,235 +343,6 @@ func (ec *Controller) restoreReservation(ctx context.Context, claim *resourceapi
 	logger.V(2).Info("Reserved claim again because it is in use", "consumer", ref)
 	ec.event(claim, v1.EventTypeNormal, reasonRestored, fmt.Sprintf("reserved again for %s because pod %q uses it on node %q", ref, pod.Name, pod.Spec.NodeName))
 	return nil
-}
-
-// mustReserve checks whether an allocated claim which does not list the pod or its
-// PodGroup needs an additional reservation because the pod was already
-// assigned to a node.
-//
-// This does not depend on the feature gate: otherwise, disabling it while
-// thousands of pods share a claim would lead to trying to add all of them.
-func (ec *Controller) mustReserve(pod *v1.Pod, claim *resourceapi.ResourceClaim) bool {
-	if resourceclaim.IsAllocatedForAnyPod(claim) &&
-		(resourceclaim.HasWorkloadReference(claim) || isPodDone(pod) || claim.DeletionTimestamp != nil) {
-		// The pod may use the claim as it is, doesn't need it,
-		// or new reservations will be rejected.
-		return false
-	}
-	return resourceclaim.CanBeReserved(claim)
-}
-
-// consumerForPod determines for what a claim must be reserved that
-// was allocated for any pod and gets used by the given pod. If
-// the workload is unknown, then it's the pod: this also
-// protects the claim and allows that pod to run.
-func (ec *Controller) consumerForPod(ctx context.Context, claim *resourceapi.ResourceClaim, pod *v1.Pod) (resourceapi.ResourceClaimConsumerReference, error) {
-	released := ec.workloads.getReleased(claim.UID)
-	if want := claim.Spec.ReservedFor; want != nil {
-		if want.UID != "" {
-			return *want, nil
-		}
-
-		// Either the pod is controlled directly by the workload or, for example
-		// for a Deployment, by something that is controlled by it.
-		owner := metav1.GetControllerOf(pod)
-		for range 2 {
-			if owner == nil {
-				break
-			}
-			if resourceclaim.IsOwnerReferenceTo(*owner, *want) {
-				consumer := *want
-				consumer.UID = owner.UID
-				return consumer, nil
-			}
-			var err error
-			owner, err = ec.controllerOf(ctx, pod.Namespace, owner)
-			if err != nil {
-				return resourceapi.ResourceClaimConsumerReference{}, fmt.Errorf("determine workload of pod: %w", err)
-			}
-		}
-	}
-	if len(released) > 0 {
-		return released[len(released)-1], nil
-	}
-	return resourceapi.ResourceClaimConsumerReference{
-		APIGroup: v1.GroupName,
-		Resource: "pods",
-		Name:     pod.Name,
-		UID:      pod.UID,
-	}, nil
-}
-
-// usesClaim returns true if containers of the pod might run with devices of the
-// claim: it was assigned to a node and is not known to have terminated.
-func usesClaim(pod *v1.Pod, claim *resourceapi.ResourceClaim) bool {
-	if pod.Namespace != claim.Namespace || pod.Spec.NodeName == "" || podutil.IsPodTerminal(pod) {
-		return false
-	}
-	if extendedResourceClaimName(pod) == claim.Name {
-		return true
-	}
-	return slices.ContainsFunc(pod.Spec.ResourceClaims, func(podClaim v1.PodResourceClaim) bool {
-		name, _, err := resourceclaim.Name(pod, &podClaim)
-		return err == nil && name != nil && *name == claim.Name
-	})
-}
-
-// findUserInCache returns some pod in the informer cache which uses the claim, nil
-// if there is none.
-func (ec *Controller) findUserInCache(claim *resourceapi.ResourceClaim) (*v1.Pod, error) {
-	// When thousands of pods share a claim, then it's usually still the
-	// same one as last time.
-	if name := ec.workloads.getLastUser(claim.UID); name != "" {
-		if pod, err := ec.podLister.Pods(claim.Namespace).Get(name); err == nil && usesClaim(pod, claim) {
-			return pod, nil
-		}
-	}
-
-	objs, err := ec.podIndexer.ByIndex(podResourceClaimIndex, claim.Namespace+"/"+claim.Name)
-	if err != nil {
-		return nil, fmt.Errorf("find pods for claim in cache: %w", err)
-	}
-	for _, obj := range objs {
-		if pod, ok := obj.(*v1.Pod); ok && usesClaim(pod, claim) {
-			ec.workloads.setLastUser(claim.UID, pod.Name)
-			return pod, nil
-		}
-	}
-	return nil, nil
-}
-
-// userFieldSelector limits a list of pods to those which usesClaim may accept.
-var userFieldSelector = fields.AndSelectors(
-	fields.OneTermNotEqualSelector("spec.nodeName", ""),
-	fields.OneTermNotEqualSelector("status.phase", string(v1.PodSucceeded)),
-	fields.OneTermNotEqualSelector("status.phase", string(v1.PodFailed)),
-).String()
-
-// findUser does the same as findUserInCache with a consistent read from the API
-// server. The claims of a pod are not available as selector, so this considers all
-// pods in the namespace which might run.
-func (ec *Controller) findUser(ctx context.Context, claim *resourceapi.ResourceClaim) (*v1.Pod, error) {
-	var found *v1.Pod
-	errFound := errors.New("found")
-	pods := ec.kubeClient.CoreV1().Pods(claim.Namespace)
-	// No resource version: that is what makes it a consistent read.
-	err := pager.New(pager.SimplePageFunc(func(opts metav1.ListOptions) (runtime.Object, error) {
-		return pods.List(ctx, opts)
-	})).EachListItem(ctx, metav1.ListOptions{FieldSelector: userFieldSelector}, func(obj runtime.Object) error {
-		if pod, ok := obj.(*v1.Pod); ok && usesClaim(pod, claim) {
-			found = pod
-			return errFound
-		}
-		return nil
-	})
-	if err != nil && !errors.Is(err, errFound) {
-		return nil, fmt.Errorf("list pods which might use the claim: %w", err)
-	}
-	return found, nil
-}
-
-// observeClaim gets called for each claim event before the claim gets enqueued.
-func (ec *Controller) observeClaim(oldClaim, newClaim *resourceapi.ResourceClaim) {
-	w := ec.workloads
-	if newClaim == nil {
-		w.forget(oldClaim.UID)
-		return
-	}
-	if oldClaim != nil && oldClaim.UID != newClaim.UID {
-		w.forget(oldClaim.UID)
-	}
-	if newClaim.Status.Allocation == nil {
-		w.forget(newClaim.UID)
-		return
-	}
-	w.mutex.Lock()
-	defer w.mutex.Unlock()
-	state := w.claims[newClaim.UID]
-	if state == nil {
-		return
-	}
-	if len(newClaim.Status.ReservedFor) > 0 && !state.unreservedSince.IsZero() {
-		// In use again.
-		state.unreservedSince = time.Time{}
-		state.released = nil
-	}
-	for uid, n := range state.notices {
-		reserved := slices.ContainsFunc(newClaim.Status.ReservedFor, func(ref resourceapi.ResourceClaimConsumerReference) bool { return ref.UID == uid })
-		if uid != "" && !reserved {
-			n.drop()
-			delete(state.notices, uid)
-		}
-	}
-}
-
-// state must be called with the mutex locked.
-func (w *workloads) state(claimUID types.UID) *claimState {
-	state := w.claims[claimUID]
-	if state == nil {
-		state = &claimState{notices: make(map[types.UID]*notice)}
-		w.claims[claimUID] = state
-	}
-	return state
-}
-
-func (w *workloads) forget(claimUID types.UID) {
-	w.mutex.Lock()
-	defer w.mutex.Unlock()
-	if state := w.claims[claimUID]; state != nil {
-		for _, n := range state.notices {
-			n.drop()
-		}
-		delete(w.claims, claimUID)
-	}
-}
-
-// unreserved returns for how long the claim was not reserved and for what it was
-// reserved before that. The time starts when this gets called for the first time
-// after the claim was reserved.
-func (w *workloads) unreserved(claimUID types.UID) (duration time.Duration, firstTime bool, released []resourceapi.ResourceClaimConsumerReference) {
-	w.mutex.Lock()
-	defer w.mutex.Unlock()
-	state := w.state(claimUID)
-	now := w.clock.Now()
-	if state.unreservedSince.IsZero() {
-		state.unreservedSince = now
-		firstTime = true
-	}
-	return now.Sub(state.unreservedSince), firstTime, slices.Clone(state.released)
-}
-
-func (w *workloads) addReleased(claimUID types.UID, ref resourceapi.ResourceClaimConsumerReference) {
-	w.mutex.Lock()
-	defer w.mutex.Unlock()
-	state := w.state(claimUID)
-	if !slices.Contains(state.released, ref) {
-		state.released = append(state.released, ref)
-	}
-}
-
-func (w *workloads) getReleased(claimUID types.UID) []resourceapi.ResourceClaimConsumerReference {
-	w.mutex.Lock()
-	defer w.mutex.Unlock()
-	if state := w.claims[claimUID]; state != nil {
-		return slices.Clone(state.released)
-	}
-	return nil
-}
-
-func (w *workloads) setLastUser(claimUID types.UID, podName string) {
-	w.mutex.Lock()
-	defer w.mutex.Unlock()
-	w.state(claimUID).lastUser = podName
-}
-
-func (w *workloads) getLastUser(claimUID types.UID) string {
-	w.mutex.Lock()
-	defer w.mutex.Unlock()
-	if state := w.claims[claimUID]; state != nil {
-		return state.lastUser
-	}
-	return ""
 }
 
 // noticePodsUseClaim explains why a claim remains reserved after the workload is
@@ -654,7 +371,7 @@ func (ec *Controller) notice(ctx context.Context, claim *resourceapi.ResourceCla
 	report, wait := func() (bool, time.Duration) {
 		w.mutex.Lock()
 		defer w.mutex.Unlock()
-		claimState := w.state(claim.UID)
+		claimState := w.state(claim)
 		now := w.clock.Now()
 		n := claimState.notices[consumerUID]
 		if n == nil || n.state != state {
@@ -676,7 +393,7 @@ func (ec *Controller) notice(ctx context.Context, claim *resourceapi.ResourceCla
 	}()
 	if wait > 0 {
 		// Usually something else causes the claim to be checked sooner.
-		ec.queue.AddAfter(claimKeyPrefix+claim.Namespace+"/"+claim.Name, wait)
+		ec.recheckClaim(claim, wait)
 	}
 	if report {
 		klog.FromContext(ctx).V(2).Info("Claim remains allocated", "reason", reason, "message", message)
@@ -688,14 +405,10 @@ func (ec *Controller) clearNotice(claim *resourceapi.ResourceClaim, ref workload
 	w := ec.workloads
 	w.mutex.Lock()
 	defer w.mutex.Unlock()
-	if state := w.claims[claim.UID]; state != nil && state.notices[ref.UID] != nil {
+	if state := w.existingState(claim); state != nil && state.notices[ref.UID] != nil {
 		state.notices[ref.UID].drop()
 		delete(state.notices, ref.UID)
 	}
-}
-
-func (n *notice) drop() {
-	resourceclaimmetrics.WaitingWorkloadReservations.WithLabelValues(n.state).Dec()
 }
 
 func (ec *Controller) event(claim *resourceapi.ResourceClaim, eventType, reason, message string) {

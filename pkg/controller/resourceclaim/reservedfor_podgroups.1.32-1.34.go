@@ -31,10 +31,6 @@ import (
 
 func podGroupWorkloadKinds(features Features) []*workloadKind { return nil }
 
-func (ec *Controller) isPodGroupReservation(claim *resourceapi.ResourceClaim, ref resourceapi.ResourceClaimConsumerReference) bool {
-	return false
-}
-
 // reserveForWorkloadOf is called instead of reserving for the pod when
 // the claim was allocated for any pod. The allocation cannot be changed anymore,
 // so what matters is how the claim was allocated.

@@ -52,17 +52,6 @@ func podGroupWorkloadKinds(features Features) []*workloadKind {
 	return []*workloadKind{kind}
 }
 
-// isPodGroupReservation returns true for a reservation for a PodGroup where the
-// claim was not meant to be reserved for any pod which references it. Those
-// reservations have their own rules, without looking at pods.
-func (ec *Controller) isPodGroupReservation(claim *resourceapi.ResourceClaim, ref resourceapi.ResourceClaimConsumerReference) bool {
-	return ec.features.WorkloadResourceClaims &&
-		ref.APIGroup == schedulingapi.GroupName &&
-		ref.Resource == "podgroups" &&
-		claim.Spec.ReservedFor == nil &&
-		!resourceclaim.IsAllocatedForAnyPod(claim)
-}
-
 // bindTo determines for what an allocated claim must be reserved when mustReserve
 // returns true. The allocation cannot be changed anymore, so what matters is how
 // the claim was allocated.

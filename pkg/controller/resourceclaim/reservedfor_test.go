@@ -35,13 +35,14 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
-	"k8s.io/client-go/metadata"
-	metadatafake "k8s.io/client-go/metadata/fake"
 	k8stesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
@@ -82,10 +83,7 @@ var (
 	statefulSet = &appsv1.StatefulSet{ObjectMeta: workloadMeta, Spec: appsv1.StatefulSetSpec{Replicas: ptr.To(int32(0))}}
 	replicaSet  = &appsv1.ReplicaSet{ObjectMeta: workloadMeta}
 	daemonSet   = &appsv1.DaemonSet{ObjectMeta: workloadMeta}
-	custom      = &metav1.PartialObjectMetadata{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "example.com/v1", Kind: "Training"},
-		ObjectMeta: workloadMeta,
-	}
+	custom      = customWorkload("Training", workloadName, workloadUID)
 
 	suspendedJob = func() *batchv1.Job {
 		job := job.DeepCopy()
@@ -126,6 +124,27 @@ func withUID(ref resourceapi.ResourceClaimConsumerReference, uid types.UID) reso
 
 func podReference(pod *v1.Pod) resourceapi.ResourceClaimConsumerReference {
 	return resourceapi.ResourceClaimConsumerReference{Resource: "pods", Name: pod.Name, UID: pod.UID}
+}
+
+// customWorkload returns an object of a kind in the group example.com.
+func customWorkload(kind, name string, uid types.UID, conditions ...interface{}) *unstructured.Unstructured {
+	obj := &unstructured.Unstructured{}
+	obj.SetAPIVersion("example.com/v1")
+	obj.SetKind(kind)
+	obj.SetNamespace(testNamespace)
+	obj.SetName(name)
+	obj.SetUID(uid)
+	if len(conditions) > 0 {
+		obj.Object["status"] = map[string]interface{}{"conditions": conditions}
+	}
+	return obj
+}
+
+// finishedCustom returns a custom resource with one condition.
+func finishedCustom(conditionType, status string) *unstructured.Unstructured {
+	return customWorkload("Training", workloadName, workloadUID, "not a condition",
+		map[string]interface{}{"type": "Created", "status": "True"},
+		map[string]interface{}{"type": conditionType, "status": status})
 }
 
 func finishedJob(condition batchv1.JobConditionType) *batchv1.Job {
@@ -210,7 +229,7 @@ func (q *recordingQueue) AddAfter(item string, duration time.Duration) {
 type workloadTest struct {
 	ktesting.TContext
 	client   *fake.Clientset
-	metadata *metadatafake.FakeMetadataClient
+	dynamic  *dynamicfake.FakeDynamicClient
 	ec       *Controller
 	clock    *testingclock.FakeClock
 	queue    *recordingQueue
@@ -222,13 +241,13 @@ var workloadsEnabled = Features{ReservedForWorkloads: true}
 
 // watchingController returns a controller which also watches workloads if that
 // is one of the features.
-func watchingController(logger klog.Logger, features Features, client *fake.Clientset, factory informers.SharedInformerFactory, mapper meta.RESTMapper, metadataClient metadata.Interface) (*Controller, error) {
+func watchingController(logger klog.Logger, features Features, client *fake.Clientset, factory informers.SharedInformerFactory, mapper meta.RESTMapper, dynamicClient dynamic.Interface) (*Controller, error) {
 	setupMetrics()
 	ec, err := newFeaturesTestController(logger, features, client, factory)
 	if err != nil {
 		return nil, err
 	}
-	return ec, ec.WatchWorkloads(logger, factory, claimInformer(factory), mapper, metadataClient)
+	return ec, ec.WatchWorkloads(logger, factory, claimInformer(factory), mapper, dynamicClient)
 }
 
 // claimInformer works with all versions of the API.
@@ -255,34 +274,32 @@ func newWorkloadTest(t *testing.T, features Features, objects ...runtime.Object)
 	resourceclaimmetrics.WaitingWorkloadReservations.Reset()
 	resourceclaimmetrics.WorkloadReleases.Reset()
 
-	var kubeObjects, metadataObjects []runtime.Object
+	var kubeObjects, dynamicObjects []runtime.Object
 	for _, obj := range objects {
-		if _, ok := obj.(*metav1.PartialObjectMetadata); ok {
-			metadataObjects = append(metadataObjects, obj)
+		if _, ok := obj.(*unstructured.Unstructured); ok {
+			dynamicObjects = append(dynamicObjects, obj)
 		} else {
 			kubeObjects = append(kubeObjects, obj)
 		}
 	}
-	scheme := metadatafake.NewTestScheme()
-	if err := metav1.AddMetaToScheme(scheme); err != nil {
-		t.Fatalf("add to scheme: %v", err)
-	}
 	mapper := meta.NewDefaultRESTMapper(nil)
 	mapper.Add(batchv1.SchemeGroupVersion.WithKind("Job"), meta.RESTScopeNamespace)
 	mapper.Add(schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Training"}, meta.RESTScopeNamespace)
+	mapper.Add(schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Group"}, meta.RESTScopeNamespace)
 	mapper.Add(schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "ClusterTraining"}, meta.RESTScopeRoot)
 
 	tt := &workloadTest{
 		client:   createTestClient(kubeObjects...),
-		metadata: metadatafake.NewSimpleMetadataClient(scheme, metadataObjects...),
+		dynamic:  dynamicfake.NewSimpleDynamicClient(runtime.NewScheme(), dynamicObjects...),
 		clock:    testingclock.NewFakeClock(time.Now()),
 		recorder: record.NewFakeRecorder(1000),
 	}
 
 	factory := informers.NewSharedInformerFactory(tt.client, controller.NoResyncPeriodFunc())
-	ec, err := watchingController(tCtx.Logger(), features, tt.client, factory, mapper, tt.metadata)
+	ec, err := watchingController(tCtx.Logger(), features, tt.client, factory, mapper, tt.dynamic)
 	tCtx.ExpectNoError(err, "create controller")
 	ec.workloads.setClock(tt.clock)
+	ec.workloads.users.spawn = func(run func()) { run() }
 	tt.queue = &recordingQueue{TypedRateLimitingInterface: ec.queue, delays: make(map[string]time.Duration)}
 	ec.queue = tt.queue
 	ec.recorder = tt.recorder
@@ -301,7 +318,7 @@ func newWorkloadTest(t *testing.T, features Features, objects ...runtime.Object)
 	tt.TContext = tCtx
 	tt.factory = factory
 	tt.client.ClearActions()
-	tt.metadata.ClearActions()
+	tt.dynamic.ClearActions()
 	return tt
 }
 
@@ -309,8 +326,8 @@ func newWorkloadTest(t *testing.T, features Features, objects ...runtime.Object)
 func (tt *workloadTest) create(objs ...runtime.Object) {
 	tt.Helper()
 	for _, obj := range objs {
-		if _, ok := obj.(*metav1.PartialObjectMetadata); ok {
-			tt.ExpectNoError(tt.metadata.Tracker().Add(obj), "create")
+		if _, ok := obj.(*unstructured.Unstructured); ok {
+			tt.ExpectNoError(tt.dynamic.Tracker().Add(obj), "create")
 		} else {
 			tt.ExpectNoError(tt.client.Tracker().Add(obj), "create")
 		}
@@ -322,7 +339,7 @@ func (tt *workloadTest) remove(ref resourceapi.ResourceClaimConsumerReference) {
 	tt.Helper()
 	tracker := tt.client.Tracker()
 	if ref.APIGroup == "example.com" {
-		tracker = tt.metadata.Tracker()
+		tracker = tt.dynamic.Tracker()
 	}
 	gvr := schema.GroupVersionResource{Group: ref.APIGroup, Version: "v1", Resource: ref.Resource}
 	tt.ExpectNoError(tracker.Delete(gvr, testNamespace, ref.Name), "delete")
@@ -397,14 +414,14 @@ func (tt *workloadTest) release() {
 // without those for getting or updating the claim.
 func (tt *workloadTest) requests() []string {
 	var requests []string
-	for _, action := range append(tt.client.Actions(), tt.metadata.Actions()...) {
+	for _, action := range append(tt.client.Actions(), tt.dynamic.Actions()...) {
 		if action.GetResource().Resource == "resourceclaims" {
 			continue
 		}
 		requests = append(requests, action.GetVerb()+" "+action.GetResource().Resource)
 	}
 	tt.client.ClearActions()
-	tt.metadata.ClearActions()
+	tt.dynamic.ClearActions()
 	return requests
 }
 
@@ -484,7 +501,7 @@ func (test keepTest) run(t *testing.T) {
 		}
 	}
 	tt.client.PrependReactor("get", "*", fail(test.getError))
-	tt.metadata.PrependReactor("get", "*", fail(test.getError))
+	tt.dynamic.PrependReactor("get", "*", fail(test.getError))
 	tt.client.PrependReactor("list", "pods", fail(test.listError))
 
 	delay, err := tt.sync()
@@ -548,13 +565,49 @@ func TestKeepWorkloadReference(t *testing.T) {
 			// not wait for that.
 			claim:          deleted(workloadClaim(jobRef)),
 			objects:        []runtime.Object{deleted(job)},
-			expectRequests: []string{"get jobs", "list pods"},
+			expectRequests: []string{"list pods"},
 		},
 		"foreground-deletion-with-pods": {
 			claim:       deleted(workloadClaim(jobRef)),
 			objects:     []runtime.Object{deleted(job), terminatingPod},
 			expect:      refs{jobRef},
 			expectDelay: defaultNoticePeriod,
+		},
+		// Nothing can be added to a claim which is being deleted, so the
+		// workload does not matter.
+		"claim-deleted-job-active":    {claim: deleted(workloadClaim(jobRef)), objects: []runtime.Object{job}, expectRequests: []string{"list pods"}},
+		"claim-deleted-job-suspended": {claim: deleted(workloadClaim(jobRef)), objects: []runtime.Object{suspendedJob, succeededPod}, expectRequests: []string{"list pods"}},
+		"claim-deleted-scaled-down":   {claim: deleted(workloadClaim(deploymentRef)), objects: []runtime.Object{deployment}, expectRequests: []string{"list pods"}},
+		"claim-deleted-custom-active": {claim: deleted(workloadClaim(customRef)), objects: []runtime.Object{custom}, expectRequests: []string{"list pods"}},
+		"claim-deleted-forbidden":     {claim: deleted(workloadClaim(customRef)), getError: forbidden, expectRequests: []string{"list pods"}},
+		"claim-deleted-unknown":       {claim: deleted(workloadClaim(unknownRef)), expectRequests: []string{"list pods"}},
+		"claim-deleted-several":       {claim: deleted(reservedBy(workloadClaim(jobRef), otherJobRef, unknownRef)), objects: []runtime.Object{job}, expectRequests: []string{"list pods"}},
+		"claim-deleted-job-active-with-pods": {
+			claim:       deleted(workloadClaim(jobRef)),
+			objects:     []runtime.Object{job, runningPod},
+			expect:      refs{jobRef},
+			expectDelay: defaultNoticePeriod,
+		},
+		"claim-deleted-unknown-with-pods": {
+			claim:       deleted(workloadClaim(unknownRef)),
+			objects:     []runtime.Object{runningPod},
+			expect:      refs{unknownRef},
+			expectDelay: defaultNoticePeriod,
+		},
+		"claim-deleted-pod-not-in-cache": {
+			claim:          deleted(workloadClaim(unknownRef)),
+			created:        []runtime.Object{boundPod},
+			expect:         refs{unknownRef},
+			expectRequests: []string{"list pods"},
+			expectDelay:    defaultPollInterval,
+		},
+		"claim-deleted-list-error": {
+			claim:          deleted(workloadClaim(unknownRef)),
+			listError:      unavailable,
+			expect:         refs{unknownRef},
+			expectRequests: []string{"list pods"},
+			expectDelay:    defaultRetryInterval,
+			expectError:    "come back later",
 		},
 		"job-replaced": {
 			claim:          workloadClaim(jobRef),
@@ -758,7 +811,105 @@ func TestKeepWorkloadReference(t *testing.T) {
 			claim:          reservedBy(workloadClaim(jobRef), withUID(customRef, "training-0"), otherJobRef),
 			objects:        []runtime.Object{otherJob, custom},
 			expect:         refs{otherJobRef},
-			expectRequests: []string{"get jobs", "list pods", "list pods", "get trainings"},
+			expectRequests: []string{"get jobs", "get trainings"},
+		},
+		"dead-covered-with-pods": {
+			claim:          reservedBy(workloadClaim(jobRef), otherJobRef),
+			objects:        []runtime.Object{otherJob, runningPod},
+			expect:         refs{otherJobRef},
+			expectRequests: []string{"get jobs"},
+		},
+		"dead-covered-not-in-cache": {
+			// Found dead only by the API server.
+			claim:          reservedBy(workloadClaim(jobRef), otherJobRef),
+			objects:        []runtime.Object{runningPod},
+			created:        []runtime.Object{otherJob},
+			expect:         refs{otherJobRef},
+			expectRequests: []string{"get jobs"},
+			expectDelay:    defaultPollInterval,
+		},
+		"dead-custom-covered-with-pods": {
+			claim:          reservedBy(workloadClaim(withUID(customRef, "training-0")), customRef),
+			objects:        []runtime.Object{custom, runningPod},
+			expect:         refs{customRef},
+			expectRequests: []string{"get trainings"},
+			expectDelay:    defaultPollInterval,
+		},
+		"all-dead-with-pods": {
+			// One of them protects the pods, and one request is enough to
+			// know about all of them.
+			claim:          reservedBy(workloadClaim(jobRef), withUID(jobRef, "a"), withUID(jobRef, "b")),
+			objects:        []runtime.Object{runningPod},
+			expect:         refs{withUID(jobRef, "b")},
+			expectRequests: []string{"get jobs"},
+			expectDelay:    defaultNoticePeriod,
+		},
+		"all-dead": {
+			claim:          reservedBy(workloadClaim(jobRef), withUID(jobRef, "a"), withUID(jobRef, "b")),
+			expectRequests: []string{"get jobs", "list pods"},
+		},
+		"dead-covered-by-unchecked": {
+			claim:          reservedBy(workloadClaim(jobRef), unknownRef),
+			objects:        []runtime.Object{runningPod},
+			expect:         refs{unknownRef},
+			expectRequests: []string{"get jobs"},
+		},
+		"several-unchecked": {
+			// At most one of them exists.
+			claim:        reservedBy(workloadClaim(unknownRef), withUID(unknownRef, "a"), withUID(unknownRef, "b")),
+			expect:       refs{withUID(unknownRef, "b")},
+			expectDelay:  defaultRetryInterval,
+			expectEvents: []string{"Warning UnknownWorkload"},
+		},
+		"several-active": {
+			claim:          reservedBy(workloadClaim(jobRef), withUID(customRef, "training-1")),
+			objects:        []runtime.Object{job, custom},
+			expect:         refs{jobRef, withUID(customRef, "training-1")},
+			expectRequests: []string{"get trainings"},
+			expectDelay:    defaultPollInterval,
+		},
+		"error-does-not-block-others": {
+			claim:          reservedBy(workloadClaim(customRef), podReference(succeededPod), otherJobRef),
+			objects:        []runtime.Object{succeededPod, otherJob},
+			getError:       unavailable,
+			expect:         refs{customRef, otherJobRef},
+			expectRequests: []string{"get trainings"},
+			expectDelay:    defaultRetryInterval,
+			expectError:    "come back later",
+		},
+
+		// There is no standard for custom resources, but some conditions
+		// mean the same for many of them.
+		"custom-complete":  {claim: workloadClaim(customRef), objects: []runtime.Object{finishedCustom("Complete", "True")}, expectRequests: []string{"get trainings", "list pods"}},
+		"custom-completed": {claim: workloadClaim(customRef), objects: []runtime.Object{finishedCustom("Completed", "True")}, expectRequests: []string{"get trainings", "list pods"}},
+		"custom-succeeded": {claim: workloadClaim(customRef), objects: []runtime.Object{finishedCustom("Succeeded", "True"), succeededPod}, expectRequests: []string{"get trainings", "list pods"}},
+		"custom-failed":    {claim: workloadClaim(customRef), objects: []runtime.Object{finishedCustom("Failed", "True")}, expectRequests: []string{"get trainings", "list pods"}},
+		"custom-not-failed": {
+			claim:          workloadClaim(customRef),
+			objects:        []runtime.Object{finishedCustom("Failed", "False")},
+			expect:         refs{customRef},
+			expectRequests: []string{"get trainings"},
+			expectDelay:    defaultPollInterval,
+		},
+		"custom-ready": {
+			claim:          workloadClaim(customRef),
+			objects:        []runtime.Object{finishedCustom("Ready", "True")},
+			expect:         refs{customRef},
+			expectRequests: []string{"get trainings"},
+			expectDelay:    defaultPollInterval,
+		},
+		"custom-complete-with-pods": {
+			claim:   workloadClaim(customRef),
+			objects: []runtime.Object{finishedCustom("Complete", "True"), runningPod},
+			expect:  refs{customRef},
+		},
+		"custom-complete-pod-not-in-cache": {
+			claim:          workloadClaim(customRef),
+			objects:        []runtime.Object{finishedCustom("Complete", "True")},
+			created:        []runtime.Object{boundPod},
+			expect:         refs{customRef},
+			expectRequests: []string{"get trainings", "list pods"},
+			expectDelay:    defaultPollInterval,
 		},
 		"pod-reference-only": {
 			// Some other pod might not be listed.
@@ -770,14 +921,30 @@ func TestKeepWorkloadReference(t *testing.T) {
 			objects: []runtime.Object{succeededPod},
 		},
 		"reservation-by-other-controller": {
-			// Not allocated for any pod and thus no unlisted pods.
+			// Not meant for a workload. It's up to that controller.
 			claim: func() *resourceapi.ResourceClaim {
 				claim := reservedBy(perPodClaim(jobRef), jobRef)
 				claim.Spec.ReservedFor = nil
 				return claim
 			}(),
-			expectDeallocated: true,
-			expectRequests:    []string{"get jobs", "list pods"},
+			expect: refs{jobRef},
+		},
+		"reservation-by-other-controller-pod-done": {
+			claim: func() *resourceapi.ResourceClaim {
+				claim := reservedBy(perPodClaim(jobRef), jobRef, podReference(succeededPod))
+				claim.Spec.ReservedFor = nil
+				return claim
+			}(),
+			objects: []runtime.Object{succeededPod},
+			expect:  refs{jobRef},
+		},
+		"reservation-by-other-controller-deleted": {
+			claim: func() *resourceapi.ResourceClaim {
+				claim := deleted(reservedBy(perPodClaim(jobRef), jobRef))
+				claim.Spec.ReservedFor = nil
+				return claim
+			}(),
+			expect: refs{jobRef},
 		},
 
 		// What was stored while the feature was enabled must not be stuck. Nothing
@@ -833,13 +1000,20 @@ func TestKeepWorkloadReference(t *testing.T) {
 		"disabled-claim-deleted": {
 			features:       &Features{},
 			claim:          deleted(workloadClaim(jobRef)),
-			expectRequests: []string{"get jobs", "list pods"},
+			objects:        []runtime.Object{job},
+			expectRequests: []string{"list pods"},
+		},
+		"disabled-claim-deleted-unknown": {
+			features:       &Features{},
+			claim:          deleted(workloadClaim(unknownRef)),
+			expectRequests: []string{"list pods"},
 		},
 		"disabled-claim-deleted-with-pods": {
-			features: &Features{},
-			claim:    deleted(workloadClaim(jobRef)),
-			objects:  []runtime.Object{runningPod},
-			expect:   refs{jobRef},
+			features:    &Features{},
+			claim:       deleted(workloadClaim(jobRef)),
+			objects:     []runtime.Object{runningPod},
+			expect:      refs{jobRef},
+			expectDelay: defaultNoticePeriod,
 		},
 		"disabled-mixed": {
 			features:       &Features{},
@@ -1266,8 +1440,8 @@ func TestReserveForPodOnNode(t *testing.T) {
 				features = *test.features
 			}
 			tt := newWorkloadTest(t, features, append(test.objects, test.claim, test.pod)...)
-			for _, ref := range test.released {
-				tt.ec.workloads.addReleased(test.claim.UID, ref)
+			if len(test.released) > 0 {
+				tt.ec.observeClaim(reservedBy(test.claim, test.released...), test.claim)
 			}
 
 			needsWork, reason := tt.ec.podNeedsWork(test.pod)
@@ -1297,10 +1471,10 @@ func TestReserveForPodOnNodeError(t *testing.T) {
 // not already ignored elsewhere.
 func TestMustReserve(t *testing.T) {
 	tt := newWorkloadTest(t, workloadsEnabled)
-	assert.True(t, tt.ec.mustReserve(runningPod, anyPodClaim(jobRef)), "running pod, released claim")
-	assert.False(t, tt.ec.mustReserve(runningPod, workloadClaim(jobRef)), "running pod, reserved claim")
+	assert.True(t, tt.ec.mustReserve(tt, runningPod, anyPodClaim(jobRef)), "running pod, released claim")
+	assert.False(t, tt.ec.mustReserve(tt, runningPod, workloadClaim(jobRef)), "running pod, reserved claim")
 	for _, pod := range []*v1.Pod{succeededPod, failedPod} {
-		assert.False(t, tt.ec.mustReserve(pod, anyPodClaim(jobRef)), "%s pod, released claim", pod.Name)
+		assert.False(t, tt.ec.mustReserve(tt, pod, anyPodClaim(jobRef)), "%s pod, released claim", pod.Name)
 	}
 }
 
@@ -1392,36 +1566,27 @@ func TestLookups(t *testing.T) {
 // TestLookupLimit checks that polling many workloads is limited.
 func TestLookupLimit(t *testing.T) {
 	tt := newWorkloadTest(t, workloadsEnabled, workloadClaim(customRef), custom)
-	for i := range lookupsBurst {
-		ref := workloadRef{namespace: testNamespace, ResourceClaimConsumerReference: withUID(customRef, types.UID(fmt.Sprintf("uid-%d", i)))}
-		_, err := tt.ec.lookUpWorkload(tt, ref)
+	for i := range lookupsPerSecond {
+		ref := customRef
+		ref.Name = fmt.Sprintf("training-%d", i)
+		_, err := tt.ec.lookUpWorkload(tt, workloadRef{namespace: testNamespace, ResourceClaimConsumerReference: ref})
 		tt.ExpectNoError(err, "look up")
 	}
 	tt.requests()
-	assert.Equal(t, tt.ec.workloads.lookupInterval, tt.mustSync())
+	assert.Equal(t, time.Second, tt.mustSync())
 	assert.Empty(t, tt.requests())
 	assert.Equal(t, workloadClaim(customRef), tt.getClaim())
 
 	tt.clock.Step(time.Second)
 	tt.mustSync()
 	assert.Equal(t, []string{"get trainings"}, tt.requests())
-
-	// Unknown resources are not looked up separately for each workload.
-	tt = newWorkloadTest(t, workloadsEnabled)
-	for i := range lookupsBurst {
-		ref := workloadRef{namespace: testNamespace, ResourceClaimConsumerReference: withUID(unknownRef, types.UID(fmt.Sprintf("uid-%d", i)))}
-		status, err := tt.ec.lookUpWorkload(tt, ref)
-		tt.ExpectNoError(err, "look up")
-		assert.Equal(t, workloadUnknownResource, status.state)
-	}
-	assert.Equal(t, 1, tt.ec.workloads.unknownResources.Len())
 }
 
 // TestNotices checks that users get told once why a claim remains reserved.
 func TestNotices(t *testing.T) {
 	tt := newWorkloadTest(t, workloadsEnabled, workloadClaim(customRef))
 	forbidden := true
-	tt.metadata.PrependReactor("get", "trainings", func(action k8stesting.Action) (bool, runtime.Object, error) {
+	tt.dynamic.PrependReactor("get", "trainings", func(action k8stesting.Action) (bool, runtime.Object, error) {
 		if forbidden {
 			return true, nil, apierrors.NewForbidden(action.GetResource().GroupResource(), workloadName, errors.New("not allowed"))
 		}
@@ -1520,7 +1685,7 @@ func TestWithoutWatching(t *testing.T) {
 			tt := newWorkloadTest(t, workloadsEnabled, append(test.objects, workloadClaim(test.ref))...)
 			clear(tt.ec.workloads.informers)
 			tt.ec.workloads.restMapper = nil
-			tt.ec.workloads.metadataClient = nil
+			tt.ec.workloads.dynamicClient = nil
 			delay := tt.mustSync()
 			assert.Equal(t, test.keep, len(tt.getClaim().Status.ReservedFor) > 0, "reserved")
 			assert.Equal(t, test.keep, delay > 0, "checked again after %s", delay)

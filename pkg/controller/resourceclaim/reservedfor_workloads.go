@@ -18,33 +18,33 @@ package resourceclaim
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	resourceapi "k8s.io/api/resource/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/informers"
 	clientset "k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	"k8s.io/klog/v2"
 	jobutil "k8s.io/kubernetes/pkg/controller/job/util"
-	resourceclaimmetrics "k8s.io/kubernetes/pkg/controller/resourceclaim/metrics"
 )
 
 // This file is about the objects that a claim can be reserved for instead of
-// individual pods, called workloads here. It answers one question about them:
-// might this one still start pods?
+// individual pods, called workloads here, and how they get watched.
 //
 // The built-in kinds are watched. For all other kinds, the object gets retrieved
-// when the answer matters, which is only while no pod uses the claim.
+// when it matters whether it might still start pods, which is usually only
+// while no pod uses the claim.
 
 // claimWorkloadIndex is used to find ResourceClaims which are reserved for a
 // workload. Values for this index are those from workloadIndexKey.
@@ -146,6 +146,14 @@ const (
 
 	// workloadUnknownResource is used when there is no such resource.
 	workloadUnknownResource workloadState = "unknown_resource"
+
+	// workloadDeferred is used when too many workloads get looked up at the
+	// moment.
+	workloadDeferred workloadState = "deferred"
+
+	// workloadFailed is used when looking up the workload failed for some other
+	// reason.
+	workloadFailed workloadState = "failed"
 )
 
 // workloadStatus is what was found out about a workload.
@@ -154,6 +162,28 @@ type workloadStatus struct {
 	// explanation is for users and completes a sentence which starts with the
 	// name of the workload.
 	explanation string
+	// checkAfter is how long to wait before looking again.
+	checkAfter time.Duration
+}
+
+// observedWorkload is what is needed of an object in the API server or a cache. The
+// rest of it does not get kept in memory.
+type observedWorkload struct {
+	uid        types.UID
+	controller *metav1.OwnerReference
+	status     workloadStatus
+}
+
+func observeWorkload(obj metav1.Object) *observedWorkload {
+	return &observedWorkload{uid: obj.GetUID(), controller: metav1.GetControllerOf(obj), status: workloadStatusOf(obj)}
+}
+
+// statusOf returns the status of one incarnation.
+func (o *observedWorkload) statusOf(uid types.UID) workloadStatus {
+	if o.uid != uid {
+		return workloadStatus{state: workloadDone, explanation: "was replaced by another object of the same name"}
+	}
+	return o.status
 }
 
 // workloadRef identifies one incarnation of a workload. Can be used as key.
@@ -178,7 +208,7 @@ func (r workloadRef) groupResource() schema.GroupResource {
 // look up any other kind. That is enough for those claims which were reserved
 // before the feature got disabled.
 //
-// The metadata client should use the identity of the controller, because that
+// The dynamic client should use the identity of the controller, because that
 // is what gets granted access to additional kinds of workloads: a ClusterRole
 // which allows to get such objects and has the label
 // "rbac.authorization.k8s.io/aggregate-to-resourceclaim-controller" with value
@@ -188,14 +218,18 @@ func (r workloadRef) groupResource() schema.GroupResource {
 // status.reservedFor itself, once none of its pods runs anymore. Then
 // this controller deallocates. For that it needs permission to update or patch
 // resourceclaims/status and resourceclaims/binding.
-func (ec *Controller) WatchWorkloads(logger klog.Logger, factory informers.SharedInformerFactory, claimInformer cache.SharedIndexInformer, restMapper meta.RESTMapper, metadataClient metadata.Interface) error {
+//
+// The REST mapper must not be shared with others because it gets reset when a
+// resource is not found.
+func (ec *Controller) WatchWorkloads(logger klog.Logger, factory informers.SharedInformerFactory, claimInformer cache.SharedIndexInformer, restMapper meta.RESTMapper, dynamicClient dynamic.Interface) error {
 	if !ec.features.ReservedForWorkloads {
 		return nil
 	}
 
 	w := ec.workloads
 	w.restMapper = restMapper
-	w.metadataClient = metadataClient
+	w.dynamicClient = dynamicClient
+	w.nodes = factory.Core().V1().Nodes().Informer()
 
 	if err := claimInformer.AddIndexers(cache.Indexers{claimWorkloadIndex: claimWorkloadIndexFunc}); err != nil {
 		return fmt.Errorf("add index of ResourceClaims by workload: %w", err)
@@ -240,7 +274,7 @@ func (ec *Controller) workloadsSynced() bool {
 			return false
 		}
 	}
-	return true
+	return ec.workloads.nodes == nil || ec.workloads.nodes.HasSynced()
 }
 
 // enqueueClaimsOfWorkload causes those claims to be checked which are reserved
@@ -296,19 +330,44 @@ func workloadStatusOf(obj metav1.Object) workloadStatus {
 	if obj.GetDeletionTimestamp() != nil {
 		return workloadStatus{state: workloadDone, explanation: "is being deleted"}
 	}
-	if job, ok := obj.(*batchv1.Job); ok {
-		if finished, condition := jobutil.FinishedCondition(job); finished {
+	switch obj := obj.(type) {
+	case *batchv1.Job:
+		if finished, condition := jobutil.FinishedCondition(obj); finished {
+			return workloadStatus{state: workloadDone, explanation: fmt.Sprintf("has finished (%s)", condition)}
+		}
+	case *unstructured.Unstructured:
+		if condition := finishedCondition(obj); condition != "" {
 			return workloadStatus{state: workloadDone, explanation: fmt.Sprintf("has finished (%s)", condition)}
 		}
 	}
 	return workloadStatus{state: workloadActive, explanation: "might start more pods"}
 }
 
-func workloadStatusOfIncarnation(obj metav1.Object, ref workloadRef) workloadStatus {
-	if obj.GetUID() != ref.UID {
-		return workloadStatus{state: workloadDone, explanation: "was replaced by another object of the same name"}
+// finishedConditions are the types of those conditions in the status of a custom
+// resource which say that it has finished, if they are true. There is no
+// standard, but these are what most of those use that are like a Job.
+var finishedConditions = sets.New("Complete", "Completed", "Succeeded", "Failed")
+
+// finishedCondition returns the type of the condition in the status of a custom
+// resource which says that it has finished, empty if there is none.
+func finishedCondition(obj *unstructured.Unstructured) string {
+	conditions, _, err := unstructured.NestedFieldNoCopy(obj.Object, "status", "conditions")
+	if err != nil {
+		// The status is not an object. That is not a problem here.
+		return ""
 	}
-	return workloadStatusOf(obj)
+	list, _ := conditions.([]interface{})
+	for _, item := range list {
+		condition, ok := item.(map[string]interface{})
+		if !ok {
+			continue
+		}
+		conditionType, _ := condition["type"].(string)
+		if status, _ := condition["status"].(string); status == string(metav1.ConditionTrue) && finishedConditions.Has(conditionType) {
+			return conditionType
+		}
+	}
+	return ""
 }
 
 // fromInformer returns what the informer cache says. That may be outdated.
@@ -318,209 +377,28 @@ func (w *workloads) fromInformer(ref workloadRef) (*workloadStatus, error) {
 	if informer == nil {
 		return nil, nil
 	}
-	obj, exists, err := informer.GetIndexer().GetByKey(ref.namespace + "/" + ref.Name)
+	workload, err := getFromInformer(informer, ref.namespace, ref.Name)
 	if err != nil {
 		return nil, err
 	}
-	if !exists {
+	if workload == nil {
 		return &workloadStatus{state: workloadDone, explanation: "does not exist anymore"}, nil
 	}
-	workload, err := meta.Accessor(obj)
-	if err != nil {
-		return nil, err
+	if workload.GetUID() != ref.UID {
+		status := (&observedWorkload{uid: workload.GetUID()}).statusOf(ref.UID)
+		return &status, nil
 	}
-	status := workloadStatusOfIncarnation(workload, ref)
+	status := workloadStatusOf(workload)
 	return &status, nil
 }
 
-// fromRecentLookup returns what was found out by looking up the workload in the
-// API server a short while ago, nil if nothing. Whether something is done
-// does not get cached.
-func (w *workloads) fromRecentLookup(ref workloadRef) *workloadStatus {
-	obj, ok := w.lookups.Get(ref)
-	if !ok {
-		return nil
-	}
-	return obj.(*workloadStatus)
-}
-
-// errTooManyLookups is returned when a workload should be looked up later.
-var errTooManyLookups = errors.New("too many workloads get looked up at the moment")
-
-// lookUp retrieves the workload from the API server. The limit for how often
-// that may be done only applies to those kinds which have to be polled.
-func (ec *Controller) lookUpWorkload(ctx context.Context, ref workloadRef) (workloadStatus, error) {
-	w := ec.workloads
-	if w.informers[ref.groupResource()] == nil && !w.limiter.TryAccept() {
-		return workloadStatus{}, errTooManyLookups
-	}
-
-	status, err := ec.retrieveWorkloadStatus(ctx, ref)
-	if err != nil {
-		resourceclaimmetrics.WorkloadLookups.WithLabelValues("error").Inc()
-		return workloadStatus{}, fmt.Errorf("look up %s: %w", ref, err)
-	}
-	resourceclaimmetrics.WorkloadLookups.WithLabelValues(string(status.state)).Inc()
-	klog.FromContext(ctx).V(5).Info("Looked up workload", "workload", ref, "state", status.state, "explanation", status.explanation)
-
-	switch status.state {
-	case workloadActive:
-		w.lookups.Set(ref, &status, w.lookupInterval)
-	case workloadForbidden, workloadUnknownResource:
-		w.lookups.Set(ref, &status, w.retryInterval)
-	}
-	return status, nil
-}
-
-func (ec *Controller) retrieveWorkloadStatus(ctx context.Context, ref workloadRef) (workloadStatus, error) {
-	obj, err := ec.getWorkload(ctx, ref.groupResource(), ref.namespace, ref.Name)
-	switch {
-	case err == nil:
-		return workloadStatusOfIncarnation(obj, ref), nil
-	case apierrors.IsForbidden(err):
-		return workloadStatus{state: workloadForbidden, explanation: fmt.Sprintf("cannot be checked because the resourceclaim controller is not allowed to get %s", ref.groupResource())}, nil
-	case isUnknownResource(err):
-		return workloadStatus{state: workloadUnknownResource, explanation: fmt.Sprintf("cannot be checked: %v", err)}, nil
-	case apierrors.IsNotFound(err):
-		return workloadStatus{state: workloadDone, explanation: "does not exist anymore"}, nil
-	default:
-		return workloadStatus{}, err
-	}
-}
-
-// errDisabled is returned for resources which can only be looked up while the
-// feature is enabled.
-var errDisabled = errors.New("the DRAReservedForWorkloads feature gate must be enabled in kube-controller-manager for that")
-
-// errNotNamespaced is returned for a resource which exists, but cannot consume
-// a claim because it isn't in the namespace of the claim.
-var errNotNamespaced = errors.New("resource is not namespaced")
-
-// isUnknownResource recognizes those errors where the object could not be looked
-// up because the API server doesn't have such objects. This is not the
-// same as "the object was not found", which is what [apierrors.IsNotFound] also
-// returns for a request that the API server doesn't know how to handle.
-func isUnknownResource(err error) bool {
-	if meta.IsNoMatchError(err) || errors.Is(err, errNotNamespaced) || errors.Is(err, errDisabled) {
-		return true
-	}
-	if !apierrors.IsNotFound(err) {
-		return false
-	}
-	// "The server could not find the requested resource"
-	if _, ok := apierrors.StatusCause(err, metav1.CauseTypeUnexpectedServerResponse); ok {
-		return true
-	}
-	// Also don't trust a reply which wasn't given by the code which deals with
-	// the object: that one names it.
-	var status apierrors.APIStatus
-	if errors.As(err, &status) {
-		details := status.Status().Details
-		return details == nil || details.Name == ""
-	}
-	return true
-}
-
-// getWorkload retrieves an object from the API server. Which API version gets
-// used is undefined because only metadata matters, except for Jobs.
-func (ec *Controller) getWorkload(ctx context.Context, resource schema.GroupResource, namespace, name string) (metav1.Object, error) {
-	w := ec.workloads
-	for _, kind := range w.kinds {
-		if kind.resource == resource {
-			return kind.get(ctx, ec.kubeClient, namespace, name)
-		}
-	}
-
-	if !ec.features.ReservedForWorkloads {
-		return nil, errDisabled
-	}
-	if w.restMapper == nil || w.metadataClient == nil {
-		return nil, &meta.NoResourceMatchError{PartialResource: resource.WithVersion("")}
-	}
-	if err, ok := w.unknownResources.Get(resource); ok {
-		return nil, err.(error)
-	}
-	obj, err := ec.getMappedWorkload(ctx, resource, namespace, name)
-	if err != nil && isUnknownResource(err) {
-		// The mapper may hold on to a resource or version of it which is
-		// gone.
-		meta.MaybeResetRESTMapper(w.restMapper)
-		// Not finding a mapping can cause the mapper to retrieve all
-		// resources. Don't do that for each workload.
-		w.unknownResources.Set(resource, err, w.retryInterval)
-	}
-	return obj, err
-}
-
-func (ec *Controller) getMappedWorkload(ctx context.Context, resource schema.GroupResource, namespace, name string) (metav1.Object, error) {
-	w := ec.workloads
-	gvk, err := w.restMapper.KindFor(resource.WithVersion(""))
-	if err != nil {
+// getFromInformer returns nil for an object which is not in the cache.
+func getFromInformer(informer cache.SharedIndexInformer, namespace, name string) (metav1.Object, error) {
+	obj, exists, err := informer.GetIndexer().GetByKey(namespace + "/" + name)
+	if err != nil || !exists {
 		return nil, err
 	}
-	if gvk.Group != resource.Group {
-		// An empty group matches any group. That's not what it means in a
-		// reference.
-		return nil, &meta.NoResourceMatchError{PartialResource: resource.WithVersion("")}
-	}
-	mapping, err := w.restMapper.RESTMapping(gvk.GroupKind(), gvk.Version)
-	if err != nil {
-		return nil, err
-	}
-	for _, kind := range w.kinds {
-		if kind.resource == mapping.Resource.GroupResource() {
-			// The singular name of a built-in kind.
-			return kind.get(ctx, ec.kubeClient, namespace, name)
-		}
-	}
-	if mapping.Scope.Name() != meta.RESTScopeNameNamespace {
-		return nil, fmt.Errorf("%s: %w", resource, errNotNamespaced)
-	}
-	return w.metadataClient.Resource(mapping.Resource).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
-}
-
-// controllerOf determines what controls the object in the owner reference. The
-// result is nil if there is no such controller or it cannot be determined.
-func (ec *Controller) controllerOf(ctx context.Context, namespace string, owner *metav1.OwnerReference) (*metav1.OwnerReference, error) {
-	gv, err := schema.ParseGroupVersion(owner.APIVersion)
-	if err != nil {
-		return nil, nil
-	}
-	resource, err := ec.workloads.resourceFor(gv.WithKind(owner.Kind))
-	if err != nil {
-		if meta.IsNoMatchError(err) {
-			return nil, nil
-		}
-		return nil, fmt.Errorf("determine resource for owner %s of kind %s: %w", owner.Name, owner.Kind, err)
-	}
-	obj, err := ec.getWorkload(ctx, resource, namespace, owner.Name)
-	switch {
-	case err == nil:
-	case apierrors.IsForbidden(err), apierrors.IsNotFound(err), isUnknownResource(err):
-		return nil, nil
-	default:
-		return nil, fmt.Errorf("get %s %s: %w", resource, owner.Name, err)
-	}
-	if obj.GetUID() != owner.UID {
-		return nil, nil
-	}
-	return metav1.GetControllerOf(obj), nil
-}
-
-func (w *workloads) resourceFor(gvk schema.GroupVersionKind) (schema.GroupResource, error) {
-	for _, kind := range w.kinds {
-		if kind.resource.Group == gvk.Group && kind.kind == gvk.Kind {
-			return kind.resource, nil
-		}
-	}
-	if w.restMapper == nil {
-		return schema.GroupResource{}, &meta.NoKindMatchError{GroupKind: gvk.GroupKind()}
-	}
-	mapping, err := w.restMapper.RESTMapping(gvk.GroupKind(), gvk.Version)
-	if err != nil {
-		return schema.GroupResource{}, err
-	}
-	return mapping.Resource.GroupResource(), nil
+	return meta.Accessor(obj)
 }
 
 // Defaults for the intervals in workloads. Together they ensure that devices
@@ -529,6 +407,13 @@ const (
 	// defaultReleasePause is the time between removing the last reservation
 	// and deallocating a claim.
 	defaultReleasePause = 5 * time.Second
+
+	// defaultNominatedPause is for how long deallocating a claim gets put off
+	// at most because a pod might be on its way to a node. The
+	// scheduler itself waits at most that long for binding volumes before it
+	// binds the pod, and less than that for other things like the rest
+	// of a gang. Whatever takes longer starts over.
+	defaultNominatedPause = 10 * time.Minute
 
 	// defaultPollInterval determines how often those workloads get looked up
 	// which might start more pods and cannot be watched. This
@@ -548,7 +433,7 @@ const (
 	// the pods are gone sooner.
 	defaultNoticePeriod = time.Minute
 
-	// lookupsPerSecond and lookupsBurst limit polling.
-	lookupsPerSecond = 10
-	lookupsBurst     = 50
+	// lookupsPerSecond limits polling, for all namespaces together. It's
+	// the same as the default limit of the client.
+	lookupsPerSecond = 20
 )

@@ -23,9 +23,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	cacheddiscovery "k8s.io/client-go/discovery/cached/memory"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/informers"
 	clientset "k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/metadata"
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/client-go/restmapper"
 	"k8s.io/klog/v2"
@@ -49,12 +49,12 @@ func watchResourceClaimWorkloads(ctx context.Context, tb ktesting.TB, clientSet 
 	}
 
 	var restMapper meta.RESTMapper
-	var metadataClient metadata.Interface
+	var dynamicClient dynamic.Interface
 	if ctx, ok := ctx.(interface{ RESTConfig() *restclient.Config }); ok && ctx.RESTConfig() != nil {
 		var err error
-		metadataClient, err = metadata.NewForConfig(ctx.RESTConfig())
+		dynamicClient, err = dynamic.NewForConfig(ctx.RESTConfig())
 		if err != nil {
-			tb.Fatalf("Error creating metadata client for claim controller: %v", err)
+			tb.Fatalf("Error creating dynamic client for claim controller: %v", err)
 		}
 		restMapper = restmapper.NewDeferredDiscoveryRESTMapper(cacheddiscovery.NewMemCacheClient(clientSet.Discovery()))
 	}
@@ -62,7 +62,7 @@ func watchResourceClaimWorkloads(ctx context.Context, tb ktesting.TB, clientSet 
 	if err != nil {
 		tb.Fatalf("Error getting informer for ResourceClaims: %v", err)
 	}
-	if err := controller.WatchWorkloads(klog.FromContext(ctx), informerFactory, claims.Informer(), restMapper, metadataClient); err != nil {
+	if err := controller.WatchWorkloads(klog.FromContext(ctx), informerFactory, claims.Informer(), restMapper, dynamicClient); err != nil {
 		tb.Fatalf("Error adding workloads to claim controller: %v", err)
 	}
 }

@@ -23,7 +23,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/validation/path"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	"k8s.io/kubernetes/pkg/apis/resource"
+	"k8s.io/kubernetes/pkg/features"
 )
 
 // validateReservedForWorkload validates spec.reservedFor (KEP-5194). In contrast
@@ -80,6 +83,31 @@ func validateReservedForWorkloadStatus(claim, oldClaim *resource.ResourceClaim, 
 		}
 	}
 	return allErrs
+}
+
+// validateReleaseWhenIdle validates the annotation which says when an unused
+// claim gets released. Nobody looks at it in a claim without
+// spec.reservedFor. There it is not an error either: annotations of a
+// template get copied to generated claims, which cannot be for a
+// workload. Rejecting those would keep pods from running.
+//
+// There is no old claim when creating one. An invalid value which was stored
+// already, perhaps because the feature was disabled, can be kept.
+func validateReleaseWhenIdle(claim, oldClaim *resource.ResourceClaim) field.ErrorList {
+	value, ok := claim.Annotations[resourceclaim.ReleaseWhenIdleAnnotation]
+	if !ok || claim.Spec.ReservedFor == nil || !utilfeature.DefaultFeatureGate.Enabled(features.DRAReservedForWorkloads) {
+		return nil
+	}
+	if oldClaim != nil {
+		if oldValue, ok := oldClaim.Annotations[resourceclaim.ReleaseWhenIdleAnnotation]; ok && oldValue == value {
+			return nil
+		}
+	}
+	if _, err := resourceclaim.ParseReleaseWhenIdle(value); err != nil {
+		path := field.NewPath("metadata", "annotations").Key(resourceclaim.ReleaseWhenIdleAnnotation)
+		return field.ErrorList{field.Invalid(path, value, err.Error())}
+	}
+	return nil
 }
 
 // validateConsumerReferenceFormat checks that the fields which are set could

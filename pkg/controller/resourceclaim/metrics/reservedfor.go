@@ -64,6 +64,44 @@ var (
 		},
 		[]string{"result"},
 	)
+
+	// WorkloadReservationsRemoved counts why a reservation for something other
+	// than a pod was not needed anymore.
+	WorkloadReservationsRemoved = metrics.NewCounterVec(
+		&metrics.CounterOpts{
+			Subsystem: ResourceClaimSubsystem,
+			Name:      "workload_reservations_removed_total",
+			Help: "Number of objects other than pods for which a ResourceClaim was found to be not needed anymore, categorized by the reason. " +
+				"Reason can be 'done' (the object does not exist anymore, is being deleted, or has finished, and no pod uses the claim), " +
+				"'claim_deleted' (the claim is being deleted and no pod uses it), 'idle' (no pod has used the claim for as long as its annotation says), " +
+				"or 'covered' (the claim is also reserved for a newer or living object).",
+			StabilityLevel: metrics.ALPHA,
+		},
+		[]string{"reason"},
+	)
+
+	// WorkloadPodLists counts how often pods had to be listed.
+	WorkloadPodLists = metrics.NewCounter(
+		&metrics.CounterOpts{
+			Subsystem:      ResourceClaimSubsystem,
+			Name:           "workload_pod_lists_total",
+			Help:           "Number of times that the pods of a namespace were listed to find out which ResourceClaims reserved for something other than a pod are not used anymore. One list covers all claims of the namespace.",
+			StabilityLevel: metrics.ALPHA,
+		},
+	)
+
+	// StrandedPods counts pods which cannot run on the node that they were
+	// assigned to.
+	StrandedPods = metrics.NewCounterVec(
+		&metrics.CounterOpts{
+			Subsystem: ResourceClaimSubsystem,
+			Name:      "stranded_pods_total",
+			Help: "Number of pods which were assigned to a node and cannot run there because of a ResourceClaim with spec.reservedFor, categorized by the reason. " +
+				"Reason can be 'unallocated' (the claim is not allocated) or 'other_node' (the claim is allocated for other nodes). A pod is counted again once per hour and when the reason changes.",
+			StabilityLevel: metrics.ALPHA,
+		},
+		[]string{"reason"},
+	)
 )
 
 var registerWorkloadMetrics sync.Once
@@ -75,5 +113,8 @@ func RegisterWorkloadMetrics() {
 		legacyregistry.MustRegister(WorkloadLookups)
 		legacyregistry.MustRegister(WaitingWorkloadReservations)
 		legacyregistry.MustRegister(WorkloadReleases)
+		legacyregistry.MustRegister(WorkloadReservationsRemoved)
+		legacyregistry.MustRegister(WorkloadPodLists)
+		legacyregistry.MustRegister(StrandedPods)
 	})
 }

@@ -1,0 +1,104 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package resourceclaim
+
+import (
+	"sync"
+	"time"
+
+	"k8s.io/utils/clock"
+)
+
+// fairLimiter limits how often something may be done per second. When more
+// than that is wanted, each namespace gets the same share. No namespace can starve
+// others, no matter how much it wants.
+type fairLimiter struct {
+	clock     clock.PassiveClock
+	perSecond int
+
+	mutex sync.Mutex
+	// start is when the current interval started. Intervals are one
+	// second long.
+	start time.Time
+	// accepted is the total number of requests accepted in the current
+	// interval.
+	accepted int
+	// current and previous contain the namespaces that wanted something in the
+	// current interval and the one before.
+	current, previous map[string]*wanted
+}
+
+// wanted is what one namespace wanted in one interval.
+type wanted struct {
+	accepted, rejected int
+}
+
+func newFairLimiter(clock clock.PassiveClock, perSecond int) *fairLimiter {
+	return &fairLimiter{clock: clock, perSecond: perSecond, current: make(map[string]*wanted)}
+}
+
+// tryAccept returns zero if the namespace may proceed. Otherwise it returns the
+// delay after which trying again might be successful. The delays are
+// different, so those who were rejected do not come back all at once.
+func (l *fairLimiter) tryAccept(namespace string) time.Duration {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	l.advance()
+
+	w := l.current[namespace]
+	if w == nil {
+		w = &wanted{}
+		l.current[namespace] = w
+	}
+	share := max(1, l.perSecond/l.active())
+	if l.accepted < l.perSecond && w.accepted < share {
+		l.accepted++
+		w.accepted++
+		return 0
+	}
+	w.rejected++
+	return min(time.Duration(1+w.rejected/share)*time.Second, maxLimiterDelay)
+}
+
+// maxLimiterDelay is the longest delay for a namespace which wants too much.
+const maxLimiterDelay = 30 * time.Second
+
+// advance starts a new interval if the current one is over.
+func (l *fairLimiter) advance() {
+	age := l.clock.Since(l.start)
+	if age >= 0 && age < time.Second {
+		return
+	}
+	l.previous = nil
+	if age >= 0 && age < 2*time.Second {
+		l.previous = l.current
+	}
+	l.start = l.clock.Now()
+	l.accepted = 0
+	l.current = make(map[string]*wanted)
+}
+
+// active returns the number of namespaces which recently wanted something.
+func (l *fairLimiter) active() int {
+	n := len(l.current)
+	for namespace := range l.previous {
+		if l.current[namespace] == nil {
+			n++
+		}
+	}
+	return n
+}

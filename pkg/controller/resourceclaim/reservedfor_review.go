@@ -1,0 +1,327 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package resourceclaim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
+	"k8s.io/klog/v2"
+	resourceclaimmetrics "k8s.io/kubernetes/pkg/controller/resourceclaim/metrics"
+)
+
+// purposeRelease is the purpose of looking for pods before removing a
+// reservation.
+const purposeRelease = "release"
+
+// maxLookupsPerReview limits how many objects get retrieved for one claim before
+// others get their turn. Usually it's just one.
+const maxLookupsPerReview = 10
+
+// workloadReview determines which of the entries in status.reservedFor for
+// something other than a pod are kept. It covers all of them because
+// they depend on each other.
+type workloadReview struct {
+	ec      *Controller
+	claim   *resourceapi.ResourceClaim
+	entries []*reviewedEntry
+
+	// The following facts are about the claim and thus shared by all entries.
+
+	// idle is what is known about how long the claim was not used.
+	idle idleness
+	// cachedUser and storedUser use the claim.
+	cachedUsers, storedUsers usage
+	cachedUser, storedUser   *v1.Pod
+	// lookups contains what was retrieved for this review.
+	lookups map[workloadKey]*lookupResult
+
+	errs []error
+}
+
+// reviewedEntry is one entry in status.reservedFor.
+type reviewedEntry struct {
+	workloadRef
+	facts entryFacts
+	// cached and stored correspond to the facts with the same name.
+	cached, stored workloadStatus
+	keep           bool
+}
+
+// reviewWorkloads checks all entries in status.reservedFor for something other
+// than a pod, unless they are managed by someone else. It gets called often
+// (for each pod of the workload which ends).
+func (ec *Controller) reviewWorkloads(ctx context.Context, claim *resourceapi.ResourceClaim) *workloadReview {
+	r := &workloadReview{ec: ec, claim: claim}
+	if !ec.checksWorkloads(claim) {
+		return r
+	}
+	for _, ref := range claim.Status.ReservedFor {
+		if !resourceclaim.IsPodReference(ref) {
+			r.entries = append(r.entries, &reviewedEntry{workloadRef: workloadRef{namespace: claim.Namespace, ResourceClaimConsumerReference: ref}})
+		}
+	}
+	if len(r.entries) == 0 {
+		return r
+	}
+
+	r.lookups = make(map[workloadKey]*lookupResult)
+	r.idle = ec.checkAnnotation(claim)
+	if ec.workloads.users.isPending(claimName(claim), purposeRelease) {
+		r.storedUsers = usagePending
+	}
+	for _, entry := range r.entries {
+		r.initFacts(entry)
+	}
+	if len(r.entries) > 1 && claim.DeletionTimestamp == nil {
+		r.compare(ctx)
+	}
+	for _, entry := range r.entries {
+		r.review(ctx, entry)
+	}
+	return r
+}
+
+// check returns whether the reference is kept. That is only known if checked is
+// true.
+func (r *workloadReview) check(ref resourceapi.ResourceClaimConsumerReference) (keep, checked bool) {
+	for _, entry := range r.entries {
+		if entry.ResourceClaimConsumerReference == ref {
+			return entry.keep, true
+		}
+	}
+	return false, false
+}
+
+// err returns what went wrong. It does not affect any other entry.
+func (r *workloadReview) err() error {
+	return errors.Join(r.errs...)
+}
+
+func (r *workloadReview) initFacts(entry *reviewedEntry) {
+	entry.facts = entryFacts{
+		claimDeleted:    r.claim.DeletionTimestamp != nil,
+		releaseWhenIdle: r.idle.wanted > 0,
+		several:         len(r.entries) > 1,
+	}
+	cached, err := r.ec.workloads.fromInformer(entry.workloadRef)
+	switch {
+	case err != nil:
+		r.errs = append(r.errs, fmt.Errorf("get %s from cache: %w", entry.workloadRef, err))
+	case cached != nil:
+		entry.cached = *cached
+		entry.facts.cached = cached.state
+	}
+}
+
+// compare finds out about all entries and then determines which of them
+// are not needed because of some other one. This prevents entries of dead
+// workloads from filling the list while it never becomes unused.
+func (r *workloadReview) compare(ctx context.Context) {
+	for _, entry := range r.entries {
+		if entry.facts.cached != workloadActive {
+			r.getStored(ctx, entry)
+		}
+	}
+
+	// Starting with the one that was added last.
+	dead := false
+	unchecked := make(map[workloadKey]bool)
+	for i := len(r.entries) - 1; i >= 0; i-- {
+		entry := r.entries[i]
+		switch {
+		case entry.facts.cached == workloadActive, entry.facts.stored == workloadActive:
+			r.cover(entry)
+		case entry.facts.stored == workloadForbidden, entry.facts.stored == workloadUnknownResource:
+			// There can be only one object with that name.
+			entry.facts.superseded = unchecked[entry.key()]
+			unchecked[entry.key()] = true
+			if !entry.facts.superseded {
+				r.cover(entry)
+			}
+		case entry.facts.stored == workloadDone:
+			entry.facts.superseded = dead
+			dead = true
+		}
+	}
+}
+
+// cover gets called for an entry which is kept.
+func (r *workloadReview) cover(by *reviewedEntry) {
+	for _, entry := range r.entries {
+		if entry != by {
+			entry.facts.covered = true
+		}
+	}
+}
+
+// review gathers facts until they are sufficient for a decision.
+func (r *workloadReview) review(ctx context.Context, entry *reviewedEntry) {
+	logger := klog.LoggerWithValues(klog.FromContext(ctx), "workload", entry.workloadRef)
+	ctx = klog.NewContext(ctx, logger)
+	for {
+		entry.facts.cachedUsers, entry.facts.storedUsers, entry.facts.idle = r.cachedUsers, r.storedUsers, r.idle.expired
+		decision := decide(entry.facts)
+		switch decision {
+		case findCachedUsers:
+			r.findCachedUsers()
+		case findStoredUsers:
+			r.findStoredUsers(ctx)
+		case getStored:
+			r.getStored(ctx, entry)
+		default:
+			entry.keep = decision != release
+			logger.V(5).Info("Checked reservation", "decision", decision, "facts", entry.facts)
+			r.act(ctx, entry, decision)
+			return
+		}
+	}
+}
+
+func (r *workloadReview) findCachedUsers() {
+	w := r.ec.workloads
+	pod, err := r.ec.findUserInCache(r.claim)
+	switch {
+	case err != nil:
+		// Cannot happen because that index exists. Better safe than sorry.
+		r.errs = append(r.errs, err)
+		r.cachedUsers, r.storedUsers = usageNone, usageFailed
+	case pod != nil:
+		r.cachedUsers, r.cachedUser = usageFound, pod
+		r.storedUsers = usageUnknown
+		w.users.cancel(claimName(r.claim))
+		w.setUsed(r.claim)
+	default:
+		r.cachedUsers = usageNone
+		r.ec.checkIdle(r.claim, &r.idle)
+	}
+}
+
+func (r *workloadReview) findStoredUsers(ctx context.Context) {
+	pod, found, err := r.ec.findStoredUser(ctx, r.claim, purposeRelease)
+	if err != nil {
+		r.errs = append(r.errs, err)
+	}
+	r.storedUsers, r.storedUser = found, pod
+}
+
+// getStored determines the status of one incarnation, with at most one request
+// for each object.
+func (r *workloadReview) getStored(ctx context.Context, entry *reviewedEntry) {
+	if entry.facts.stored != "" {
+		return
+	}
+	w := r.ec.workloads
+	maxAge := w.lookupInterval
+	if len(r.entries) > 1 {
+		// This is also done while pods use the claim.
+		maxAge = w.pollInterval
+	}
+	entry.stored = workloadStatus{state: workloadFailed}
+	if result := r.lookups[entry.key()]; result != nil {
+		entry.stored = result.statusOf(entry.UID)
+	} else if status := w.recentStatus(entry.workloadRef, maxAge); status != nil {
+		entry.stored = *status
+	} else if len(r.lookups) >= maxLookupsPerReview {
+		entry.stored = workloadStatus{state: workloadDeferred, checkAfter: w.lookupInterval}
+	} else {
+		result, err := r.ec.lookUpWorkload(ctx, entry.workloadRef)
+		if err != nil {
+			r.errs = append(r.errs, err)
+		}
+		r.lookups[entry.key()] = result
+		entry.stored = result.statusOf(entry.UID)
+	}
+	entry.facts.stored = entry.stored.state
+}
+
+// act carries out a decision, except for removing the entry. If it is kept, then
+// it ensures that there will be a next check.
+func (r *workloadReview) act(ctx context.Context, entry *reviewedEntry, decision decision) {
+	ec := r.ec
+	w := ec.workloads
+	logger := klog.FromContext(ctx)
+	switch decision {
+	case keepForPods:
+		ec.noticePodsUseClaim(ctx, r.claim, entry.workloadRef, r.explanation(entry), r.cachedUser)
+		return
+	case keepForNewPod:
+		// The cache will catch up and then there will be an event for the end
+		// of the pod.
+		ec.noticePodsUseClaim(ctx, r.claim, entry.workloadRef, r.explanation(entry), r.storedUser)
+		ec.recheckClaim(r.claim, w.pollInterval)
+		return
+	case keepUnchecked:
+		ec.noticeWorkloadUnknown(ctx, r.claim, entry.workloadRef, entry.stored)
+		ec.recheckClaim(r.claim, entry.stored.checkAfter)
+		return
+	case keepUntilChecked:
+		ec.recheckClaim(r.claim, entry.stored.checkAfter)
+		return
+	case keepUntilListed:
+		return
+	case keepAfterError:
+		// Besides the usual retry with exponential backoff, which may take
+		// long.
+		ec.recheckClaim(r.claim, w.retryInterval)
+		return
+	case keepActive:
+		if entry.facts.cached != workloadActive {
+			ec.recheckClaim(r.claim, entry.stored.checkAfter)
+		}
+	case release:
+		reason, explanation := r.reasonForRelease(entry)
+		logger.V(2).Info("Removing reservation", "explanation", "workload "+explanation)
+		resourceclaimmetrics.WorkloadReservationsRemoved.WithLabelValues(reason).Inc()
+		if reason == "idle" {
+			ec.event(r.claim, v1.EventTypeNormal, reasonIdle, fmt.Sprintf("reservation for %s gets removed because %s", entry.workloadRef, explanation))
+		}
+	}
+	ec.clearNotice(r.claim, entry.workloadRef)
+}
+
+// explanation completes a sentence which starts with the name of the object.
+func (r *workloadReview) explanation(entry *reviewedEntry) string {
+	switch {
+	case entry.stored.state == workloadDone:
+		return entry.stored.explanation
+	case entry.cached.state == workloadDone:
+		return entry.cached.explanation
+	case entry.facts.claimDeleted:
+		return "does not matter anymore because the claim is being deleted"
+	default:
+		return "does not need it at the moment"
+	}
+}
+
+// reasonForRelease returns a label for metrics and an explanation like above.
+func (r *workloadReview) reasonForRelease(entry *reviewedEntry) (string, string) {
+	switch {
+	case entry.facts.superseded || entry.facts.covered:
+		return "covered", "is not needed because the claim is also reserved for a newer or living one"
+	case entry.facts.claimDeleted:
+		return "claim_deleted", "does not matter because the claim is being deleted and no pod uses it"
+	case entry.facts.stored == workloadDone:
+		return "done", r.explanation(entry) + " and no pod uses the claim"
+	default:
+		return "idle", fmt.Sprintf("no pod has used the claim for %s", r.idle.wanted)
+	}
+}
