@@ -162,18 +162,18 @@ func waitForWorkload(logger klog.Logger, pod *v1.Pod, claim *resourceapi.Resourc
 		return nil
 	case err == nil:
 		// The update of the claim when it gets reserved makes the pod schedulable.
-		reason = fmt.Sprintf("and the pod does not belong to it (%s): waiting until a pod of %s has been scheduled", describeController(pod), consumer)
+		reason = fmt.Sprintf(" and the pod does not belong to it (%s): waiting until a pod of %s has been scheduled", describeController(pod), consumer)
 	case apierrors.IsForbidden(err) && isReservedForWorkload(claim):
 		// Good enough: any pod may use the claim.
 		return nil
 	case apierrors.IsForbidden(err):
-		reason = fmt.Sprintf("but the scheduler is not allowed to check whether the pod belongs to it: %v", err)
+		reason = fmt.Sprintf(", but the scheduler is not allowed to check whether the pod belongs to it: %v", err)
 	case errors.Is(err, errOwnerPending):
-		reason = "and the scheduler is checking whether the pod belongs to it"
+		reason = " and the scheduler is checking whether the pod belongs to it"
 	default:
-		reason = fmt.Sprintf("but the scheduler could not check yet whether the pod belongs to it: %v", err)
+		reason = fmt.Sprintf(", but the scheduler could not check yet whether the pod belongs to it: %v", err)
 	}
-	return statusUnschedulable(logger, fmt.Sprintf("resourceclaim %s is reserved for %s, %s", klog.KObj(claim), consumer, reason), "pod", klog.KObj(pod), "resourceclaim", klog.KObj(claim))
+	return statusUnschedulable(logger, fmt.Sprintf("resourceclaim %s is reserved for %s%s", klog.KObj(claim), consumer, reason), "pod", klog.KObj(pod), "resourceclaim", klog.KObj(claim))
 }
 
 // preEnqueueReservedFor gets called by PreEnqueue. While an owner of the pod is being looked up,

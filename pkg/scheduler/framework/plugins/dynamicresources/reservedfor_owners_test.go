@@ -282,6 +282,9 @@ func TestOwnerResolverForgets(t *testing.T) {
 
 	syncTest(t, "many", func(tCtx ktesting.TContext) {
 		tc := newReservedForTest(tCtx, reservedForFeatures(true), nil)
+		blocked := &strictReader{ownerReader: tc.p.owners.reader}
+		blocked.cycle.Lock()
+		tc.p.owners.reader = blocked
 		owner := func(i int) metav1.OwnerReference {
 			return controlledBy(replicaSetKind, fmt.Sprintf("forged-%d", i), types.UID(fmt.Sprintf("forged-%d", i)))[0]
 		}
@@ -297,6 +300,7 @@ func TestOwnerResolverForgets(t *testing.T) {
 		require.ErrorIs(tCtx, err, errOwnerPending)
 
 		// None of these pods exists.
+		blocked.cycle.Unlock()
 		time.Sleep(time.Minute) // fake time
 		synctest.Wait()
 		_, err = tc.p.owners.controllerOf(newSharingPod("pod"), owner(maxOwnersPerNamespace))

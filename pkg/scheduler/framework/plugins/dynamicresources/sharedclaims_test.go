@@ -169,6 +169,9 @@ func (api *claimAPI) write(action cgotesting.Action) (bool, apiruntime.Object, e
 		if updated.UID != stored.UID {
 			return true, nil, apierrors.NewConflict(claimGVR.GroupResource(), name, errors.New("precondition failed: UID"))
 		}
+		if updated.ResourceVersion != stored.ResourceVersion {
+			return true, nil, apierrors.NewConflict(claimGVR.GroupResource(), name, errors.New("the object has been modified"))
+		}
 	}
 	if api.after != nil {
 		api.after(updated)
