@@ -29,6 +29,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/component-base/metrics/testutil"
+	"k8s.io/kubernetes/pkg/scheduler/metrics"
 	"k8s.io/kubernetes/test/utils/ktesting"
 )
 
@@ -84,6 +86,14 @@ func (c *cluster) expectMoveExplained(ns, claim string) {
 	}).WithTimeout(timeout).Should(gomega.ContainElement(gomega.HaveField("Message", gomega.MatchRegexp(`(?i)\b(fits?|node|unschedulable)\b`))), "event about the allocation that fits no longer")
 }
 
+// releaseRequests is how often all schedulers so far have given up an allocation.
+func (c *cluster) releaseRequests() float64 {
+	c.Helper()
+	value, err := testutil.GetCounterMetricValue(metrics.ResourceClaimReleaseRequests)
+	c.ExpectNoError(err, "read metric")
+	return value
+}
+
 func (c *cluster) deleteNode(name string) {
 	c.Helper()
 	c.ExpectNoError(c.Client().CoreV1().Nodes().Delete(c, name, metav1.DeleteOptions{}), "delete node")
@@ -101,11 +111,14 @@ func testNodeDeleted(c *cluster) {
 	ns, h := c.beginWithNodes(2)
 	c.createSharedClaim(ns)
 	running, reserved := c.startJob(ns, 3)
-	before := c.getClaim(ns, "shared")
+	before, requests := c.getClaim(ns, "shared"), c.releaseRequests()
 	c.deleteNode(running[0].Spec.NodeName)
 	c.waitForMoved(ns, before, reserved)
 	running = c.waitForRunning(ns, "train", 3)
 	c.expectMoveExplained(ns, "shared")
+	if now := c.releaseRequests(); now <= requests {
+		c.Errorf("the scheduler's metric should have counted the release, it is %f", now)
+	}
 	c.finishAll(running)
 	c.waitForDeallocated(ns, "shared")
 	c.check(h)
