@@ -183,14 +183,16 @@ func (ec *Controller) observeReservations(oldClaim, newClaim *resourceapi.Resour
 		}
 		return
 	}
+	added := slices.ContainsFunc(newClaim.Status.ReservedFor, func(ref resourceapi.ResourceClaimConsumerReference) bool {
+		return !slices.Contains(oldClaim.Status.ReservedFor, ref)
+	})
+	if !added {
+		return
+	}
+	// A pod is about to use the claim.
+	w.users.cancel(claimName(newClaim))
 	if state := w.existingState(newClaim); state != nil {
-		added := slices.ContainsFunc(newClaim.Status.ReservedFor, func(ref resourceapi.ResourceClaimConsumerReference) bool {
-			return !slices.Contains(oldClaim.Status.ReservedFor, ref)
-		})
-		if added {
-			// A pod is about to use the claim.
-			state.idleSince = time.Time{}
-		}
+		state.idleSince = time.Time{}
 	}
 }
 
