@@ -44,8 +44,8 @@ type claimState struct {
 	idleSince time.Time
 
 	// invalidIdle is the value of the annotation that the user was
-	// told about because it is invalid.
-	invalidIdle string
+	// told about because it is invalid, nil if none.
+	invalidIdle *string
 
 	// released are those workloads for which the claim was reserved most
 	// recently. Empty while it is reserved.
