@@ -49,10 +49,10 @@ func (ec *Controller) checkAnnotation(claim *resourceapi.ResourceClaim) idleness
 	w := ec.workloads
 	w.mutex.Lock()
 	state := w.state(claim)
-	report := err != nil && state.invalidIdle != value
-	state.invalidIdle = ""
+	report := err != nil && (state.invalidIdle == nil || *state.invalidIdle != value)
+	state.invalidIdle = nil
 	if err != nil {
-		state.invalidIdle = value
+		state.invalidIdle = &value
 	}
 	w.mutex.Unlock()
 	if report {

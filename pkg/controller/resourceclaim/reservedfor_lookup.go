@@ -97,7 +97,7 @@ func (w *workloads) recentStatus(ref workloadRef, maxAge time.Duration) *workloa
 			return nil
 		}
 		status.checkAfter = w.lookupInterval
-	case workloadForbidden:
+	case workloadForbidden, workloadUnknownResource:
 		if age >= w.retryInterval {
 			return nil
 		}

@@ -44,8 +44,8 @@ type claimState struct {
 	idleSince time.Time
 
 	// invalidIdle is the value of the annotation that the user was
-	// told about because it is invalid.
-	invalidIdle string
+	// told about because it is invalid, nil if none.
+	invalidIdle *string
 
 	// released are those workloads for which the claim was reserved most
 	// recently. Empty while it is reserved.
@@ -183,14 +183,16 @@ func (ec *Controller) observeReservations(oldClaim, newClaim *resourceapi.Resour
 		}
 		return
 	}
+	added := slices.ContainsFunc(newClaim.Status.ReservedFor, func(ref resourceapi.ResourceClaimConsumerReference) bool {
+		return !slices.Contains(oldClaim.Status.ReservedFor, ref)
+	})
+	if !added {
+		return
+	}
+	// A pod is about to use the claim.
+	w.users.cancel(claimName(newClaim))
 	if state := w.existingState(newClaim); state != nil {
-		added := slices.ContainsFunc(newClaim.Status.ReservedFor, func(ref resourceapi.ResourceClaimConsumerReference) bool {
-			return !slices.Contains(oldClaim.Status.ReservedFor, ref)
-		})
-		if added {
-			// A pod is about to use the claim.
-			state.idleSince = time.Time{}
-		}
+		state.idleSince = time.Time{}
 	}
 }
 

@@ -282,7 +282,7 @@ func newWorkloadTest(t *testing.T, features Features, objects ...runtime.Object)
 			kubeObjects = append(kubeObjects, obj)
 		}
 	}
-	mapper := meta.NewDefaultRESTMapper(nil)
+	mapper := meta.NewDefaultRESTMapper([]schema.GroupVersion{batchv1.SchemeGroupVersion, {Group: "example.com", Version: "v1"}})
 	mapper.Add(batchv1.SchemeGroupVersion.WithKind("Job"), meta.RESTScopeNamespace)
 	mapper.Add(schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Training"}, meta.RESTScopeNamespace)
 	mapper.Add(schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Group"}, meta.RESTScopeNamespace)
@@ -743,10 +743,11 @@ func TestKeepWorkloadReference(t *testing.T) {
 		},
 		"custom-not-served": {
 			// The server says "not found" about the resource, not the object.
-			claim:          workloadClaim(customRef),
-			getError:       notServed,
-			expect:         refs{customRef},
-			expectRequests: []string{"get trainings"},
+			claim:    workloadClaim(customRef),
+			getError: notServed,
+			expect:   refs{customRef},
+			// The second time after getting all resources again.
+			expectRequests: []string{"get trainings", "get trainings"},
 			expectDelay:    defaultRetryInterval,
 			expectEvents:   []string{"Warning UnknownWorkload"},
 		},
@@ -853,6 +854,8 @@ func TestKeepWorkloadReference(t *testing.T) {
 			objects:        []runtime.Object{runningPod},
 			expect:         refs{unknownRef},
 			expectRequests: []string{"get jobs"},
+			expectDelay:    defaultRetryInterval,
+			expectEvents:   []string{"Warning UnknownWorkload"},
 		},
 		"several-unchecked": {
 			// At most one of them exists.
@@ -1229,6 +1232,7 @@ func TestReleaseConflict(t *testing.T) {
 	assert.Empty(t, tt.events())
 
 	conflict = false
+	tt.clock.Step(listPause)
 	tt.release()
 	conflict = true
 	_, err = tt.sync()
@@ -1237,6 +1241,7 @@ func TestReleaseConflict(t *testing.T) {
 	assert.Equal(t, []string{"Normal ReservationReleased"}, tt.events())
 
 	conflict = false
+	tt.clock.Step(listPause)
 	tt.mustSync()
 	assert.Nil(t, tt.getClaim().Status.Allocation)
 	assert.Equal(t, []string{"Normal Deallocated"}, tt.events())
@@ -1324,10 +1329,6 @@ func TestReserveForPodOnNode(t *testing.T) {
 		},
 		"listed": {
 			claim: reservedBy(anyPodClaim(jobRef), podReference(runningPod)),
-			pod:   runningPod,
-		},
-		"not-allocated": {
-			claim: unallocatedClaim(jobRef),
 			pod:   runningPod,
 		},
 		"per-pod": {

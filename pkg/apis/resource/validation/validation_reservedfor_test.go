@@ -25,7 +25,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	featuregatetesting "k8s.io/component-base/featuregate/testing"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	"k8s.io/kubernetes/pkg/apis/resource"
+	"k8s.io/kubernetes/pkg/features"
 	"k8s.io/utils/ptr"
 )
 
@@ -295,5 +299,57 @@ func TestValidateReservedForWorkloadMessages(t *testing.T) {
 		if err := errs.ToAggregate(); err == nil || !strings.Contains(err.Error(), substring) {
 			t.Errorf("expected %q, got error: %v", substring, err)
 		}
+	}
+}
+
+func TestValidateReleaseWhenIdle(t *testing.T) {
+	const path = "metadata.annotations[resource.kubernetes.io/release-when-idle]"
+	invalid := string(field.ErrorTypeInvalid) + " " + path
+	claim := func(ref *resource.ResourceClaimConsumerReference, value *string) *resource.ResourceClaim {
+		claim := testClaim(goodName, goodNS, validClaimSpec)
+		claim.ResourceVersion = "1"
+		claim.Spec.ReservedFor = ref
+		claim.Annotations = map[string]string{"example.com/other": "value"}
+		if value != nil {
+			claim.Annotations[resourceclaim.ReleaseWhenIdleAnnotation] = *value
+		}
+		return claim
+	}
+
+	for name, scenario := range map[string]struct {
+		disabled     bool
+		old          *resource.ResourceClaim
+		claim        *resource.ResourceClaim
+		wantFailures []string
+	}{
+		"none":                    {claim: claim(&jobReference, nil)},
+		"valid":                   {claim: claim(&jobReference, ptr.To("10m"))},
+		"minimum":                 {claim: claim(&jobReference, ptr.To("10s"))},
+		"too-short":               {claim: claim(&jobReference, ptr.To("9s")), wantFailures: []string{invalid}},
+		"negative":                {claim: claim(&jobReference, ptr.To("-1h")), wantFailures: []string{invalid}},
+		"empty":                   {claim: claim(&jobReference, ptr.To("")), wantFailures: []string{invalid}},
+		"no-unit":                 {claim: claim(&jobReference, ptr.To("600")), wantFailures: []string{invalid}},
+		"not-for-workload":        {claim: claim(nil, ptr.To("soon"))},
+		"disabled":                {disabled: true, claim: claim(&jobReference, ptr.To("soon"))},
+		"update-add-valid":        {old: claim(&jobReference, nil), claim: claim(&jobReference, ptr.To("10m"))},
+		"update-add-invalid":      {old: claim(&jobReference, nil), claim: claim(&jobReference, ptr.To("soon")), wantFailures: []string{invalid}},
+		"update-change-invalid":   {old: claim(&jobReference, ptr.To("soon")), claim: claim(&jobReference, ptr.To("later")), wantFailures: []string{invalid}},
+		"update-keep-invalid":     {old: claim(&jobReference, ptr.To("soon")), claim: claim(&jobReference, ptr.To("soon"))},
+		"update-repair":           {old: claim(&jobReference, ptr.To("soon")), claim: claim(&jobReference, ptr.To("1h"))},
+		"update-remove":           {old: claim(&jobReference, ptr.To("soon")), claim: claim(&jobReference, nil)},
+		"update-not-for-workload": {old: claim(nil, nil), claim: claim(nil, ptr.To("soon"))},
+		"update-disabled":         {disabled: true, old: claim(&jobReference, nil), claim: claim(&jobReference, ptr.To("soon"))},
+	} {
+		t.Run(name, func(t *testing.T) {
+			featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.DynamicResourceAllocation, true)
+			featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.DRAReservedForWorkloads, !scenario.disabled)
+			if scenario.old == nil {
+				assert.Equal(t, scenario.wantFailures, failureKeys(ValidateResourceClaim(scenario.claim)))
+				return
+			}
+			assert.Equal(t, scenario.wantFailures, failureKeys(ValidateResourceClaimUpdate(scenario.claim, scenario.old)))
+			// The status can always be updated.
+			assert.Empty(t, ValidateResourceClaimStatusUpdate(scenario.claim, scenario.old))
+		})
 	}
 }

@@ -236,6 +236,39 @@ func TestBadInput(t *testing.T) {
 				})
 			}
 
+			run(tCtx, "release-when-idle", func(tCtx ktesting.TContext) {
+				const annotation = "resource.kubernetes.io/release-when-idle"
+				withAnnotation := func(name, value string, reservedFor any) *unstructured.Unstructured {
+					claim := unstructuredClaim(version, "idle-"+name+"-"+version, reservedFor)
+					claim.SetAnnotations(map[string]string{annotation: value})
+					return claim
+				}
+				path := "metadata.annotations[" + annotation + "]"
+				for _, value := range []string{"", "soon", "600", "9s", "-10m"} {
+					_, err := claims.Create(tCtx, withAnnotation("bad", value, ref(remove("uid"))), metav1.CreateOptions{})
+					expectInvalid(tCtx, err, metav1.CauseTypeFieldValueInvalid, path)
+				}
+				claim, err := claims.Create(tCtx, withAnnotation("good", "10s", ref(remove("uid"))), metav1.CreateOptions{})
+				tCtx.ExpectNoError(err, "create claim with valid annotation")
+				changed := claim.DeepCopy()
+				changed.SetAnnotations(map[string]string{annotation: "soon"})
+				_, err = claims.Update(tCtx, changed, metav1.UpdateOptions{})
+				expectInvalid(tCtx, err, metav1.CauseTypeFieldValueInvalid, path)
+				claim.SetAnnotations(map[string]string{annotation: "1h30m"})
+				claim, err = claims.Update(tCtx, claim, metav1.UpdateOptions{})
+				tCtx.ExpectNoError(err, "change annotation")
+				// Not the way to change it.
+				claim.SetAnnotations(map[string]string{annotation: "soon"})
+				claim.Object["status"] = object{"allocation": allocation(true), "reservedFor": []any{ref(func(object) {})}}
+				claim, err = claims.UpdateStatus(tCtx, claim, metav1.UpdateOptions{})
+				tCtx.ExpectNoError(err, "update status")
+				tCtx.Expect(claim.GetAnnotations()).To(gomega.HaveKeyWithValue(annotation, "1h30m"))
+
+				// Without meaning there, so anything goes.
+				_, err = claims.Create(tCtx, withAnnotation("other", "soon", nil), metav1.CreateOptions{})
+				tCtx.ExpectNoError(err, "create claim which is not reserved for a workload")
+			})
+
 			run(tCtx, "status-allocated-for-any-pod", func(tCtx ktesting.TContext) {
 				claim, err := claims.Create(tCtx, unstructuredClaim(version, "status-good-"+version, ref(remove("uid"))), metav1.CreateOptions{})
 				tCtx.ExpectNoError(err, "create claim")
