@@ -25,8 +25,9 @@ import (
 )
 
 type (
-	orderHandle = framework.Handle
-	orderPlugin = framework.Plugin
+	orderFramework = framework.Framework
+	orderHandle    = framework.Handle
+	orderPlugin    = framework.Plugin
 )
 
 func runPermit(ctx context.Context, fw framework.Framework, cycle *podCycle) *framework.Status {

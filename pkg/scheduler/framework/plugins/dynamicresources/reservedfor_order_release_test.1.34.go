@@ -26,8 +26,9 @@ import (
 )
 
 type (
-	orderHandle = framework.Handle
-	orderPlugin = framework.Plugin
+	orderFramework = framework.Framework
+	orderHandle    = framework.Handle
+	orderPlugin    = framework.Plugin
 )
 
 func runPermit(ctx context.Context, fw framework.Framework, cycle *podCycle) *fwk.Status {

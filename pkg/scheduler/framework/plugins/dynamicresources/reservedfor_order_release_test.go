@@ -26,8 +26,9 @@ import (
 // This file contains what is different in other Kubernetes releases.
 
 type (
-	orderHandle = fwk.Handle
-	orderPlugin = fwk.Plugin
+	orderFramework = framework.Framework
+	orderHandle    = fwk.Handle
+	orderPlugin    = fwk.Plugin
 )
 
 func runPermit(ctx context.Context, fw framework.Framework, cycle *podCycle) *fwk.Status {

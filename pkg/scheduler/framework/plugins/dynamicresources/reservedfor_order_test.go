@@ -1,3 +1,5 @@
+//go:build go1.25
+
 /*
 Copyright The Kubernetes Authors.
 
@@ -29,7 +31,6 @@ import (
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/apis/config"
-	"k8s.io/kubernetes/pkg/scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/defaultbinder"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/queuesort"
 	"k8s.io/kubernetes/pkg/scheduler/framework/runtime"
@@ -46,7 +47,7 @@ func (gangPlugin) Permit(context.Context, cycleState, *v1.Pod, string) (*fwk.Sta
 }
 
 // newOrderedFramework returns a framework which runs the plugin under test as in a scheduler.
-func newOrderedFramework(tCtx ktesting.TContext, tc *sharedClaimsTest, permit bool) framework.Framework {
+func newOrderedFramework(tCtx ktesting.TContext, tc *sharedClaimsTest, permit bool) orderFramework {
 	tCtx.Helper()
 	registry := runtime.Registry{
 		Name:               func(context.Context, apiruntime.Object, orderHandle) (orderPlugin, error) { return tc.p, nil },
