@@ -81,6 +81,10 @@ func TestChecker(t *testing.T) {
 		c.Status.Allocation.NodeSelector = &v1.NodeSelector{}
 		return c
 	}
+	annotated := func(c *resourceapi.ResourceClaim) *resourceapi.ResourceClaim {
+		c.Annotations = map[string]string{releaseWhenIdle: "10s"}
+		return c
+	}
 	deployment := newDeployment("ns", "serve", "shared", 1)
 	deployment.UID = "deployment-1"
 	deploymentRef := *reservedFor(deployments, "serve", "deployment-1")
@@ -216,6 +220,10 @@ func TestChecker(t *testing.T) {
 		"deallocated on a node that was lost": {history: []step{
 			{obj: job}, {obj: onOneNode(claim("shared", "d0", true, ref))}, {obj: owned(assigned("a"), "Job", "train", "job-1")},
 			{obj: assigned("a"), deleted: true}, {obj: claim("shared", "", false)},
+		}},
+		"deallocated because it was idle": {history: []step{
+			{obj: job}, {obj: annotated(claim("shared", "d0", true, ref))}, {obj: owned(assigned("a"), "Job", "train", "job-1")},
+			{obj: assigned("a"), deleted: true}, {obj: annotated(claim("shared", "", false))},
 		}},
 		"deallocated while the Deployment of the ReplicaSet lives": {history: []step{
 			{obj: deployment}, {obj: replicaSet("deployment-1")}, {obj: serve(claim("shared", "d0", true, deploymentRef))},

@@ -241,7 +241,7 @@ type invariants struct {
 //   - what is left of dead workloads does not pile up in the list of a claim.
 //
 // Claims whose allocation is tied to a node may be deallocated when their workload lives: the
-// node may be gone.
+// node may be gone. So may those whose users asked for it by annotation.
 func (h *history) replay(bound time.Duration) invariants {
 	h.mutex.Lock()
 	records := slices.Clone(h.records)
@@ -491,8 +491,9 @@ func (s *state) checkDeallocated(before *resourceapi.ResourceClaim) {
 			s.fail("claim %s was deallocated although pod %s was on a node before it was released\n%s\n%s", name, pod.Name, s.story(name), s.story(pod.Name))
 		}
 	}
+	mayGoAnyway := before.DeletionTimestamp != nil || before.Status.Allocation.NodeSelector != nil || before.Annotations[releaseWhenIdle] != ""
 	for workload, pod := range s.users[name] {
-		if s.workloads[workload] && before.DeletionTimestamp == nil && before.Status.Allocation.NodeSelector == nil {
+		if s.workloads[workload] && !mayGoAnyway {
 			s.fail("claim %s was deallocated although %s %q (UID %s) lives, to which pod %s belonged\n%s", name, workload.Resource, workload.Name, workload.UID, pod, s.story(name))
 		}
 	}

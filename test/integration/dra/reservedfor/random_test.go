@@ -138,6 +138,8 @@ type slot struct {
 	withUID bool
 	// class is what its claim asks for.
 	class string
+	// idle claims are released also when the workload lives.
+	idle bool
 }
 
 type randomRun struct {
@@ -169,6 +171,7 @@ func newRandomRun(c *cluster, ns string, h *history, seed int64) *randomRun {
 			// Half of the claims name the UID once it is known.
 			withUID: i >= randomSlots/2,
 			class:   ns,
+			idle:    i == 1,
 		})
 	}
 	local := ns + "-local"
@@ -314,7 +317,11 @@ func (r *randomRun) createSlotClaim(s *slot) bool {
 		}
 		uid = obj.GetUID()
 	}
-	_, err := resourceClient(r.Client()).ResourceClaims(r.ns).Create(r, newClaim(r.ns, s.name, s.class, reservedFor(s.kind, s.name, uid)), metav1.CreateOptions{})
+	claim := newClaim(r.ns, s.name, s.class, reservedFor(s.kind, s.name, uid))
+	if s.idle {
+		claim.Annotations = map[string]string{releaseWhenIdle: "10s"}
+	}
+	_, err := resourceClient(r.Client()).ResourceClaims(r.ns).Create(r, claim, metav1.CreateOptions{})
 	return r.expected(err, "create claim")
 }
 
