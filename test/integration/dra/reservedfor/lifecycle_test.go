@@ -262,16 +262,25 @@ func (c *cluster) createKindIn(group, kind string) (schema.GroupVersionResource,
 	}
 }
 
-// createPodsOf creates the pods of a custom resource as its controller would.
+// createPodsOf creates the pods of a custom resource as its controller would, and waits until
+// they run.
 func (c *cluster) createPodsOf(owner *unstructured.Unstructured, claim string, count int) []v1.Pod {
 	c.Helper()
+	c.newPodsOf(owner, claim, count)
+	return c.waitForRunning(owner.GetNamespace(), owner.GetName(), count)
+}
+
+// newPodsOf only creates them.
+func (c *cluster) newPodsOf(owner *unstructured.Unstructured, claim string, count int) []*v1.Pod {
+	c.Helper()
+	var pods []*v1.Pod
 	for i := range count {
 		pod := newPod(owner.GetNamespace(), fmt.Sprintf("%s-%d", owner.GetName(), i), claim)
 		pod.Labels = map[string]string{"app": owner.GetName()}
 		pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(owner, owner.GroupVersionKind())}
-		c.createPod(pod)
+		pods = append(pods, c.createPod(pod))
 	}
-	return c.waitForRunning(owner.GetNamespace(), owner.GetName(), count)
+	return pods
 }
 
 // allowToLook gives the controller permission to get objects of some kind, in the

@@ -265,6 +265,8 @@ func testForgedInOtherNamespace(c *cluster) {
 func testForgedFillList(c *cluster) {
 	const forged = 60
 	ns, h := c.begin(1)
+	// For a moment, that many are there at the same time.
+	h.maxEntries = forged
 	c.createSharedClaim(ns)
 	_, reserved := c.startJob(ns, 1)
 	for i := range forged {
@@ -391,24 +393,14 @@ func (c *chain) check(name string, pods int) {
 // scheduler.
 var readVerbs = []string{"get", "list", "watch"}
 
-// testChainLeaderWorkerSet: pod -> StatefulSet -> LeaderWorkerSet. The permission comes
-// after the pods, which must notice.
+// testChainLeaderWorkerSet: pod -> StatefulSet -> LeaderWorkerSet.
 func testChainLeaderWorkerSet(c *cluster) {
 	chain := c.newChain("leaderworkerset.x-k8s.io", "LeaderWorkerSet")
+	c.allow(chain.gvr, readVerbs...)
 	set := newStatefulSet(chain.ns, "group", "shared", 2)
 	set.OwnerReferences = chain.owner()
 	_, err := c.Client().AppsV1().StatefulSets(chain.ns).Create(c, set, metav1.CreateOptions{})
 	c.ExpectNoError(err, "create StatefulSet")
-	eventually(c.TContext, func(ktesting.TContext) int {
-		return len(c.podsOf(chain.ns, "group"))
-	}).WithTimeout(timeout).Should(gomega.Equal(2), "pods of the StatefulSet")
-	for _, pod := range c.podsOf(chain.ns, "group") {
-		c.waitForUnschedulable(&pod, "top")
-	}
-	c.allow(chain.gvr, readVerbs...)
-	for _, pod := range c.podsOf(chain.ns, "group") {
-		c.waitForWoken(&pod)
-	}
 	chain.check("group", 2)
 }
 
@@ -425,13 +417,11 @@ func testChainJobSet(c *cluster) {
 	chain.check("second", 2)
 }
 
-// testChainRayJob: pod -> RayCluster -> RayJob. Both are custom resources, so
-// both have to be looked at.
+// testChainRayJob: pod -> RayCluster -> RayJob. The one in the middle is a custom resource that
+// has to be looked at. The permission for that comes after the pods, which must notice.
 func testChainRayJob(c *cluster) {
 	chain := c.newChain("ray.io", "RayJob")
 	clusters, _ := c.createKindIn("ray.io", "RayCluster")
-	c.allow(chain.gvr, readVerbs...)
-	c.allow(clusters, readVerbs...)
 	var rayCluster *unstructured.Unstructured
 	eventually(c.TContext, func(tCtx ktesting.TContext) error {
 		obj := &unstructured.Unstructured{Object: object{
@@ -442,7 +432,15 @@ func testChainRayJob(c *cluster) {
 		rayCluster, err = c.Dynamic().Resource(clusters).Namespace(chain.ns).Create(tCtx, obj, metav1.CreateOptions{})
 		return err
 	}).WithTimeout(timeout).Should(gomega.Succeed(), "create RayCluster")
-	c.createPodsOf(rayCluster, "shared", 3)
+	pods := c.newPodsOf(rayCluster, "shared", 3)
+	for _, pod := range pods {
+		c.waitForUnschedulable(pod, "top")
+	}
+	c.allow(chain.gvr, readVerbs...)
+	c.allow(clusters, readVerbs...)
+	for _, pod := range pods {
+		c.waitForWoken(pod)
+	}
 	chain.check("ray", 3)
 }
 
