@@ -74,9 +74,9 @@ func (c *cluster) createMany(count int, create func(i int) error) {
 // How many does not matter for the cost of a release.
 func testReleaseAmongManyPods(c *cluster) {
 	const others, releases = 600, 5
-	// One list of pods for each of the two steps, and once more where something
-	// else made a step necessary again.
-	const maxRequests, maxBytes = 3 * releases, releases * 64 * 1024
+	// One list of pods for each of the two steps, whatever the number of pods. The controller may
+	// share a list between claims.
+	const maxRequests = 2 * releases
 	ns, h := c.begin(releases)
 	c.createMany(others, func(i int) error {
 		pod := newPod(ns, fmt.Sprintf("other-%d", i), "none")
@@ -100,8 +100,8 @@ func testReleaseAmongManyPods(c *cluster) {
 	}
 	requests, bytes := c.controller.faults.countReads(func(url *url.URL) bool { return strings.HasSuffix(url.Path, "/pods") })
 	c.Logf("%d releases among %d pods: %d lists of pods, %d bytes", releases, others, requests, bytes)
-	if requests > maxRequests || bytes > maxBytes {
-		c.Errorf("%d releases took %d lists of pods with %d bytes, expected at most %d and %d", releases, requests, bytes, maxRequests, maxBytes)
+	if requests > maxRequests {
+		c.Errorf("%d releases took %d lists of pods, expected at most %d", releases, requests, maxRequests)
 	}
 	c.check(h)
 }
