@@ -175,15 +175,7 @@ func (w *workloads) setClock(c clock.Clock) {
 	w.done = utilcache.NewLRUExpireCacheWithClock(maxLookupResults, c)
 	w.stranded = utilcache.NewLRUExpireCacheWithClock(maxLookupResults, c)
 	w.limiter = newFairLimiter(c, lookupsPerSecond)
-	if w.users != nil {
-		w.users.clock = c
-	}
-}
-
-// initWorkloads completes the initialization of the controller.
-func (ec *Controller) initWorkloads(features Features) {
-	ec.workloads = newWorkloads(features)
-	ec.workloads.users = newUserLists(ec.workloads.clock, ec.listUsers, ec.notifyClaim)
+	w.users = newUserLists(c)
 }
 
 // checksWorkloads returns true if entries for something other than a pod in
