@@ -40,7 +40,8 @@ import (
 )
 
 // This file contains what the controller does for claims which are reserved for
-// something other than individual pods, for example a Job (KEP-5194).
+// something other than individual pods, for example a Job (KEP-5194). The decision
+// about the reservations themselves is made by a workloadReview.
 //
 // Such a workload does not need the claim anymore when both are true:
 //   - It will not start more pods.
@@ -57,6 +58,10 @@ import (
 //
 // The second step only depends on what is stored in the claim. It does not
 // matter who removed the last reservation.
+//
+// In two cases the first condition does not matter: a claim which is being deleted
+// cannot be used by more pods, and users may ask for releasing a claim that was
+// not used for some time.
 //
 // Disabling the feature affects what gets stored, not what was stored before:
 // claims which were allocated for any pod still get released, otherwise their
@@ -175,15 +180,7 @@ func (w *workloads) setClock(c clock.Clock) {
 	w.done = utilcache.NewLRUExpireCacheWithClock(maxLookupResults, c)
 	w.stranded = utilcache.NewLRUExpireCacheWithClock(maxLookupResults, c)
 	w.limiter = newFairLimiter(c, lookupsPerSecond)
-	if w.users != nil {
-		w.users.clock = c
-	}
-}
-
-// initWorkloads completes the initialization of the controller.
-func (ec *Controller) initWorkloads(features Features) {
-	ec.workloads = newWorkloads(features)
-	ec.workloads.users = newUserLists(ec.workloads.clock, ec.listUsers, ec.notifyClaim)
+	w.users = newUserLists(c)
 }
 
 // checksWorkloads returns true if entries for something other than a pod in

@@ -679,6 +679,20 @@ func TestFairLimiter(t *testing.T) {
 	assert.LessOrEqual(t, len(limiter.current)+len(limiter.previous), 1, "namespaces in memory")
 }
 
+// fakeBackend implements userBackend.
+type fakeBackend struct {
+	list   func(ctx context.Context, namespace string) (*v1.PodList, error)
+	notify func(claim types.NamespacedName, after time.Duration)
+}
+
+func (b fakeBackend) listUsers(ctx context.Context, namespace string) (*v1.PodList, error) {
+	return b.list(ctx, namespace)
+}
+
+func (b fakeBackend) notifyClaim(claim types.NamespacedName, after time.Duration) {
+	b.notify(claim, after)
+}
+
 // TestUserLists checks that lists are shared, start after the question and do not
 // run more often than necessary.
 func TestUserLists(t *testing.T) {
@@ -692,8 +706,9 @@ func TestUserLists(t *testing.T) {
 	}
 	var notified []notification
 	var pending []func()
-	users := newUserLists(clock,
-		func(ctx context.Context, namespace string) (*v1.PodList, error) {
+	users := newUserLists(clock)
+	backend := fakeBackend{
+		list: func(ctx context.Context, namespace string) (*v1.PodList, error) {
 			lists++
 			assert.Equal(t, testNamespace, namespace)
 			if deadline, ok := ctx.Deadline(); !ok || time.Until(deadline) > listTimeout {
@@ -701,9 +716,10 @@ func TestUserLists(t *testing.T) {
 			}
 			return &v1.PodList{Items: pods}, listErr
 		},
-		func(claim types.NamespacedName, after time.Duration) {
+		notify: func(claim types.NamespacedName, after time.Duration) {
 			notified = append(notified, notification{claim.Name, after})
-		})
+		},
+	}
 	users.spawn = func(run func()) { pending = append(pending, run) }
 	complete := func() {
 		t.Helper()
@@ -713,7 +729,7 @@ func TestUserLists(t *testing.T) {
 		run()
 	}
 	find := func(name string) (*userAnswer, time.Duration) {
-		return users.find(context.Background(), types.NamespacedName{Namespace: testNamespace, Name: name}, "test")
+		return users.find(context.Background(), backend, types.NamespacedName{Namespace: testNamespace, Name: name}, "test")
 	}
 	expectPending := func(name string, wait time.Duration) {
 		t.Helper()
@@ -755,7 +771,7 @@ func TestUserLists(t *testing.T) {
 			assert.NoError(t, answer.err)
 		}
 	}
-	answer, wait := users.find(context.Background(), types.NamespacedName{Namespace: testNamespace, Name: sharedClaim}, "other")
+	answer, wait := users.find(context.Background(), backend, types.NamespacedName{Namespace: testNamespace, Name: sharedClaim}, "other")
 	assert.Nil(t, answer)
 	assert.Equal(t, listPause, wait)
 
@@ -797,14 +813,13 @@ func TestUserLists(t *testing.T) {
 // time.
 func TestConcurrentLists(t *testing.T) {
 	clock := testingclock.NewFakeClock(time.Now())
-	users := newUserLists(clock,
-		func(context.Context, string) (*v1.PodList, error) { return &v1.PodList{}, nil },
-		func(types.NamespacedName, time.Duration) {})
+	users := newUserLists(clock)
+	backend := fakeBackend{}
 	var pending []func()
 	users.spawn = func(run func()) { pending = append(pending, run) }
 	waits := 0
 	for i := range 100 {
-		if _, wait := users.find(context.Background(), types.NamespacedName{Namespace: fmt.Sprintf("ns-%d", i), Name: sharedClaim}, "test"); wait > 0 {
+		if _, wait := users.find(context.Background(), backend, types.NamespacedName{Namespace: fmt.Sprintf("ns-%d", i), Name: sharedClaim}, "test"); wait > 0 {
 			waits++
 		}
 	}

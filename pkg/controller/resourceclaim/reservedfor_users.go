@@ -174,33 +174,36 @@ type namespaceUsers struct {
 	failures int
 }
 
+// userBackend is what userLists needs from the controller.
+type userBackend interface {
+	// listUsers returns all pods in the namespace for which mightRun is true.
+	listUsers(ctx context.Context, namespace string) (*v1.PodList, error)
+	// notifyClaim gets called for each claim which should ask again, after a
+	// delay.
+	notifyClaim(claim types.NamespacedName, after time.Duration)
+}
+
 // userLists finds pods which use a claim with consistent lists, one at a time for
 // each namespace.
 type userLists struct {
 	clock clock.PassiveClock
-	// list returns all pods in the namespace for which mightRun is true.
-	list func(ctx context.Context, namespace string) (*v1.PodList, error)
 	// spawn runs a function, usually in a goroutine.
 	spawn func(func())
-	// notify gets called for each claim which should ask again, after a delay.
-	notify func(claim types.NamespacedName, after time.Duration)
 
 	mutex      sync.Mutex
 	inProgress int
 	namespaces map[string]*namespaceUsers
 }
 
-func newUserLists(clock clock.PassiveClock, list func(ctx context.Context, namespace string) (*v1.PodList, error), notify func(claim types.NamespacedName, after time.Duration)) *userLists {
+func newUserLists(clock clock.PassiveClock) *userLists {
 	return &userLists{
 		clock:      clock,
-		list:       list,
 		spawn:      func(run func()) { go run() },
-		notify:     notify,
 		namespaces: make(map[string]*namespaceUsers),
 	}
 }
 
-// listUsers is what userLists uses in the controller.
+// listUsers implements userBackend.
 func (ec *Controller) listUsers(ctx context.Context, namespace string) (*v1.PodList, error) {
 	resourceclaimmetrics.WorkloadPodLists.Inc()
 	// No resource version: that is what makes it a consistent read. No
@@ -253,7 +256,7 @@ func (u *userLists) cancel(claim types.NamespacedName) {
 // was called for the first time for the given purpose. If there is none yet, then
 // the claim must be processed again: it gets notified or, if the returned delay
 // is not zero, the caller has to ask again after that.
-func (u *userLists) find(ctx context.Context, claim types.NamespacedName, purpose string) (*userAnswer, time.Duration) {
+func (u *userLists) find(ctx context.Context, backend userBackend, claim types.NamespacedName, purpose string) (*userAnswer, time.Duration) {
 	if answer := u.takeAnswer(claim, purpose); answer != nil {
 		return answer, 0
 	}
@@ -261,7 +264,7 @@ func (u *userLists) find(ctx context.Context, claim types.NamespacedName, purpos
 	if !started {
 		return nil, wait
 	}
-	u.spawn(func() { u.run(ctx, claim.Namespace) })
+	u.spawn(func() { u.run(ctx, backend, claim.Namespace) })
 	return u.takeAnswer(claim, purpose), 0
 }
 
@@ -309,10 +312,10 @@ func (u *userLists) ask(claim types.NamespacedName, purpose string) (bool, time.
 }
 
 // run answers all questions that were asked before it started.
-func (u *userLists) run(ctx context.Context, namespace string) {
+func (u *userLists) run(ctx context.Context, backend userBackend, namespace string) {
 	listCtx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
-	pods, err := u.list(listCtx, namespace)
+	pods, err := backend.listUsers(listCtx, namespace)
 	logger := klog.FromContext(ctx)
 
 	u.mutex.Lock()
@@ -334,10 +337,10 @@ func (u *userLists) run(ctx context.Context, namespace string) {
 	u.mutex.Unlock()
 
 	for name := range listed {
-		u.notify(types.NamespacedName{Namespace: namespace, Name: name}, 0)
+		backend.notifyClaim(types.NamespacedName{Namespace: namespace, Name: name}, 0)
 	}
 	for _, name := range late {
-		u.notify(types.NamespacedName{Namespace: namespace, Name: name}, pause)
+		backend.notifyClaim(types.NamespacedName{Namespace: namespace, Name: name}, pause)
 	}
 }
 
@@ -402,7 +405,7 @@ func (u *userLists) expire() {
 // purpose distinguishes different reasons for looking. The result is pending
 // while it is not known yet. Then the claim gets processed again later.
 func (ec *Controller) findStoredUser(ctx context.Context, claim *resourceapi.ResourceClaim, purpose string) (*v1.Pod, usage, error) {
-	answer, wait := ec.workloads.users.find(ctx, claimName(claim), purpose)
+	answer, wait := ec.workloads.users.find(ctx, ec, claimName(claim), purpose)
 	switch {
 	case answer == nil:
 		if wait > 0 {
@@ -418,7 +421,7 @@ func (ec *Controller) findStoredUser(ctx context.Context, claim *resourceapi.Res
 	}
 }
 
-// notifyClaim causes the claim to be processed.
+// notifyClaim causes the claim to be processed. It implements userBackend.
 func (ec *Controller) notifyClaim(claim types.NamespacedName, after time.Duration) {
 	key := claimKeyPrefix + claim.Namespace + "/" + claim.Name
 	if after > 0 {
