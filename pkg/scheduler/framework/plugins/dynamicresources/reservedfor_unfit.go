@@ -247,6 +247,9 @@ func (pl *DynamicResources) requestRelease(ctx context.Context, pod *v1.Pod, cla
 		logger.Error(err, "Requesting the release of ResourceClaim failed", "resourceclaim", klog.KObj(claim))
 		// The next attempt to schedule a pod tries again.
 		pl.claimUsers.forget(func(name types.NamespacedName) bool { return name == nameOf(claim) })
+		if wait.Interrupted(err) && ctx.Err() == nil {
+			pl.owners.activate(map[string]*v1.Pod{string(pod.UID): pod})
+		}
 	}
 }
 

@@ -163,13 +163,19 @@ func TestReservedForUnfit(t *testing.T) {
 		tc := newReservedForTest(tCtx, reservedForFeatures(true), []*resourceapi.ResourceClaim{newWorkloadClaim(workloadRefWithUID)})
 		failures := 0
 		tc.api.before = func(string, *resourceapi.ResourceClaim) error {
-			if failures++; failures <= 2 {
+			if failures++; failures <= 6 {
 				return errors.New("fake API failure")
 			}
 			return nil
 		}
-		require.Equal(tCtx, fwk.Unschedulable, tc.cannotFit(newJobPod("pod-1")).Code())
+		pod := newJobPod("pod-1")
+		require.Equal(tCtx, fwk.Unschedulable, tc.cannotFit(pod).Code())
 		time.Sleep(time.Minute) // fake time
+		synctest.Wait()
+		require.Equal(tCtx, releaseRequestBackoff.Steps, failures)
+		require.True(tCtx, tc.takeActivated(pod))
+		require.Equal(tCtx, fwk.Unschedulable, tc.cannotFit(pod).Code())
+		time.Sleep(time.Minute)
 		synctest.Wait()
 		require.Empty(tCtx, tc.reservedFor())
 	})
