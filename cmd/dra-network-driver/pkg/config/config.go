@@ -35,7 +35,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	strictjson "sigs.k8s.io/json"
 
-	"kubernetes-dra/cmd/dra-network-driver/pkg/cnistatus"
+	"kubernetes-dra/cnistatus"
 )
 
 const (

@@ -35,7 +35,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	"k8s.io/klog/v2"
 
-	"kubernetes-dra/cmd/dra-network-driver/pkg/cnistatus"
+	"kubernetes-dra/cnistatus"
 )
 
 // errLate says that the container runtime does not wait any longer.

@@ -26,7 +26,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/klog/v2/ktesting"
 
-	"kubernetes-dra/cmd/dra-network-driver/pkg/cnistatus"
+	"kubernetes-dra/cnistatus"
 
 	resourceapi "k8s.io/api/resource/v1"
 )

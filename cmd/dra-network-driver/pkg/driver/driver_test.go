@@ -50,8 +50,8 @@ import (
 	testingclock "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 
-	"kubernetes-dra/cmd/dra-network-driver/pkg/cnistatus"
 	"kubernetes-dra/cmd/dra-network-driver/pkg/config"
+	"kubernetes-dra/cnistatus"
 )
 
 const (

@@ -33,7 +33,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/klog/v2"
 
-	"kubernetes-dra/cmd/dra-network-driver/pkg/cnistatus"
+	"kubernetes-dra/cnistatus"
 )
 
 // Run writes the status of claims, and tries again what failed, until the
