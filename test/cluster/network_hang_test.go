@@ -123,6 +123,9 @@ func TestNetworkHangs(t *testing.T) {
 	e.statusIsTrue(disconnected)
 
 	e.noneWithoutInterface()
+	if left, err := shared.RunInNode(e.ctx, "sh", "-c", "busybox pidof host-local || true"); err != nil || strings.TrimSpace(left) != "" {
+		t.Errorf("processes of plugins that did not answer are left: %s, %v", left, err)
+	}
 	e.kubectlDeleteNames("pods", "--all", "--namespace="+e.namespace)
 	e.nothingIsLeft("storage")
 	e.nothingIsLeft("slow")
@@ -207,7 +210,7 @@ func (e *env) pluginHangs(command string) {
 	e.Helper()
 	e.eventually("CNI "+command+" hangs", func() error {
 		// The driver has processes of its own, which the node sees.
-		out, err := shared.RunInNode(e.ctx, "sh", "-c", `for p in $(busybox pidof host-local); do tr '\0' '\n' </proc/$p/environ; done`)
+		out, err := shared.RunInNode(e.ctx, "sh", "-c", `for p in $(busybox pidof host-local); do cat /proc/$p/environ; done 2>/dev/null | tr '\0' '\n'`)
 		if err == nil && !strings.Contains(out, "CNI_COMMAND="+command+"\n") {
 			err = errors.New("it does not")
 		}

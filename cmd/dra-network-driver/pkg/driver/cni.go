@@ -105,6 +105,9 @@ func runGroup(ctx context.Context, path string, config []byte, environ []string)
 	}
 	cmd.WaitDelay = exitDelay
 	err := cmd.Run()
+	if cmd.Process != nil {
+		go reap(cmd.Process.Pid)
+	}
 	switch {
 	case err == nil, errors.Is(err, exec.ErrWaitDelay):
 		// A plugin may leave a process that goes on, which has the output open.
@@ -114,6 +117,16 @@ func runGroup(ctx context.Context, path string, config []byte, environ []string)
 		return nil, fmt.Errorf("it was ended, because it did not answer: %w", ctx.Err())
 	default:
 		return nil, pluginError(err, stdout.Bytes(), stderr.Bytes())
+	}
+}
+
+// reap waits for what is left of a process group. In its container, the driver is the
+// parent of whoever has lost his own, and nobody else would wait.
+func reap(group int) {
+	for {
+		if _, err := syscall.Wait4(-group, nil, 0, nil); err != nil && !errors.Is(err, syscall.EINTR) {
+			return // there are none, or they are somebody else's
+		}
 	}
 }
 
