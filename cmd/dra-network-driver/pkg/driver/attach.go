@@ -453,9 +453,7 @@ func (d *Driver) detachIf(ctx context.Context, uid types.UID, condition func(*At
 		return err
 	}
 	defer unlock()
-	d.mutex.Lock()
-	claim := d.claims[uid]
-	d.mutex.Unlock()
+	claim := d.get(uid)
 	if claim == nil {
 		return nil
 	}

@@ -292,6 +292,13 @@ func (d *Driver) runCNI(ctx context.Context, command string, claim *Claim, a *At
 	return run(ctx)
 }
 
+// get returns a claim, nil if it is not known.
+func (d *Driver) get(uid types.UID) *Claim {
+	d.mutex.Lock()
+	defer d.mutex.Unlock()
+	return d.claims[uid]
+}
+
 // change changes a claim whose lock is held, and stores it.
 func (d *Driver) change(claim *Claim, change func()) error {
 	d.mutex.Lock()

@@ -42,7 +42,8 @@ type NRI struct {
 // session is one connection to the container runtime.
 type session struct {
 	*NRI
-	ctx context.Context
+	ctx  context.Context
+	conn *usedConn
 	// timeout returns how long the runtime waits for an answer. A plugin
 	// which needs longer is disconnected, and its error is not seen.
 	timeout func() time.Duration
@@ -109,12 +110,13 @@ func (n *NRI) Run(ctx context.Context) {
 
 // connect returns when the connection is lost, or did not get anywhere.
 func (n *NRI) connect(ctx context.Context, logger klog.Logger) (synchronized bool, err error) {
-	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", n.socket)
+	dialed, err := (&net.Dialer{}).DialContext(ctx, "unix", n.socket)
 	if err != nil {
 		return false, err
 	}
+	conn := &usedConn{Conn: dialed}
 	defer conn.Close()
-	s := &session{NRI: n, ctx: ctx}
+	s := &session{NRI: n, ctx: ctx, conn: conn}
 	plugin, err := stub.New(s,
 		stub.WithPluginName(PluginName),
 		stub.WithPluginIdx(pluginIndex),
@@ -146,12 +148,25 @@ func (n *NRI) connect(ctx context.Context, logger klog.Logger) (synchronized boo
 	}
 }
 
+// usedConn knows whether something was written to it. The library does that when it
+// begins to wait for its configuration.
+type usedConn struct {
+	net.Conn
+	used atomic.Bool
+}
+
+// Write implements [net.Conn].
+func (c *usedConn) Write(data []byte) (int, error) {
+	c.used.Store(true)
+	return c.Conn.Write(data)
+}
+
 // abandon ends what the library does for a connection. Until the runtime has configured
 // the plugin, the library waits for that and for nothing else: it cannot be stopped, and
 // does not notice that the connection was lost. So it gets configured here, and that fails.
 func (s *session) abandon(plugin stub.Stub, ended <-chan error) {
 	s.abandoned.Store(true)
-	if service, ok := plugin.(api.PluginService); ok && !s.configured.Load() {
+	if service, ok := plugin.(api.PluginService); ok && s.conn.used.Load() && !s.configured.Load() {
 		// The channel that takes the error has place for one, the library takes one.
 		go func() { _, _ = service.Configure(s.ctx, &api.ConfigureRequest{}) }()
 	}

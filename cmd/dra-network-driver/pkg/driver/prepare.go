@@ -101,9 +101,7 @@ func (d *Driver) keep(ctx context.Context, claim *resourceapi.ResourceClaim, wan
 		return err
 	}
 
-	d.mutex.Lock()
-	before := d.claims[claim.UID]
-	d.mutex.Unlock()
+	before := d.get(claim.UID)
 	next := &Claim{Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID, Devices: wanted}
 	if before != nil {
 		next.Reported = before.Reported
@@ -198,9 +196,7 @@ func (d *Driver) unprepare(ctx context.Context, uid types.UID) error {
 		return err
 	}
 	defer unlock()
-	d.mutex.Lock()
-	claim := d.claims[uid]
-	d.mutex.Unlock()
+	claim := d.get(uid)
 	if claim == nil {
 		return nil
 	}
@@ -246,9 +242,7 @@ func (d *Driver) reclaim(ctx context.Context, uid types.UID) bool {
 		return false
 	}
 	defer unlock()
-	d.mutex.Lock()
-	claim := d.claims[uid]
-	d.mutex.Unlock()
+	claim := d.get(uid)
 	if claim == nil || claim.Released {
 		return false
 	}

@@ -109,9 +109,7 @@ func (d *Driver) detachDeleting(ctx context.Context, uid types.UID) error {
 		return errors.New("something has to be removed, and something else is done for the claim")
 	}
 	defer unlock()
-	d.mutex.Lock()
-	claim = d.claims[uid]
-	d.mutex.Unlock()
+	claim = d.get(uid)
 	if claim == nil {
 		return nil
 	}
