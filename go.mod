@@ -21,6 +21,9 @@ ignore (
 	./test/utils
 )
 
+// Other drivers import it without the rest.
+replace kubernetes-dra/cnistatus => ./cnistatus
+
 require (
 	github.com/bufbuild/protocompile v0.14.1
 	github.com/containerd/nri v0.11.0
@@ -41,6 +44,7 @@ require (
 	k8s.io/dynamic-resource-allocation v0.36.3
 	k8s.io/klog/v2 v2.140.0
 	k8s.io/utils v0.0.0-20260210185600-b8788abfbbc2
+	kubernetes-dra/cnistatus v0.0.0
 	pault.ag/go/debian v0.18.0
 	sigs.k8s.io/json v0.0.0-20250730193827-2d320260d730
 	sigs.k8s.io/yaml v1.6.0

@@ -46,6 +46,7 @@ import (
 	typedv1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/record"
+	draclient "k8s.io/dynamic-resource-allocation/client"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 	"k8s.io/klog/v2"
@@ -62,6 +63,7 @@ type options struct {
 	kubeconfig    string
 	devices       int
 	dataDir       string
+	cdiDir        string
 	registryDir   string
 	nriSocket     string
 	cniBinDirs    string
@@ -69,6 +71,7 @@ type options struct {
 	allowConfig   bool
 	listen        string
 	checkInterval time.Duration
+	claimInterval time.Duration
 }
 
 func main() {
@@ -79,12 +82,14 @@ func main() {
 	flag.IntVar(&o.devices, "devices", 16, "how many network devices the node has: how many additional interfaces its pods can have together")
 	flag.StringVar(&o.dataDir, "data-dir", "", "folder of the driver's socket and state (default: a folder with the driver's name in "+kubeletplugin.KubeletPluginsDir+")")
 	flag.StringVar(&o.registryDir, "registry-dir", kubeletplugin.KubeletRegistryDir, "where the kubelet looks for drivers")
+	flag.StringVar(&o.cdiDir, "cdi-dir", kubeletplugin.DefaultCDIDir, "where the container runtime looks for CDI files; without them, it would create containers of pods whose interfaces do not exist")
 	flag.StringVar(&o.nriSocket, "nri-socket", "/var/run/nri/nri.sock", "where the container runtime offers NRI")
 	flag.StringVar(&o.cniBinDirs, "cni-bin-dirs", "/opt/cni/bin", "folders of CNI plugins, separated by colons")
 	flag.StringVar(&o.cniConfDir, "cni-conf-dir", "/etc/cni/dra-network.d", "folder of CNI network configurations that claims may name")
 	flag.BoolVar(&o.allowConfig, "allow-config-in-claims", false, "let claims, and not only DeviceClasses, contain a CNI network configuration; this gives everybody who may create claims the means to run CNI plugins of this node as root, with any configuration")
 	flag.StringVar(&o.listen, "listen", "127.0.0.1:9177", "address of /metrics, /healthz and /readyz; empty for none")
 	flag.DurationVar(&o.checkInterval, "check-interval", time.Minute, "how often CNI CHECK is run for all interfaces; 0 for only when the container runtime connects")
+	flag.DurationVar(&o.claimInterval, "claim-interval", 10*time.Minute, "how often the API server is asked whether claims are still allocated, in case the kubelet has forgotten them; 0 for only when their devices are needed")
 	klog.InitFlags(nil)
 	flag.Parse()
 
@@ -97,14 +102,8 @@ func main() {
 }
 
 func run(ctx context.Context, o options) error {
-	if o.nodeName == "" {
-		return errors.New("--node-name or the environment variable NODE_NAME must be set")
-	}
-	if o.devices < 0 || o.devices > resourceapi.ResourceSliceMaxDevices {
-		return fmt.Errorf("--devices: %d is not in the range from 0 to %d", o.devices, resourceapi.ResourceSliceMaxDevices)
-	}
-	if o.dataDir == "" {
-		o.dataDir = filepath.Join(kubeletplugin.KubeletPluginsDir, o.driverName)
+	if err := o.complete(); err != nil {
+		return err
 	}
 	logger := klog.FromContext(ctx).WithValues("driver", o.driverName, "node", o.nodeName)
 	ctx, cancel := context.WithCancelCause(klog.NewContext(ctx, logger))
@@ -119,38 +118,27 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	state, cache := filepath.Join(o.dataDir, "state"), filepath.Join(o.dataDir, "cni")
-	for _, dir := range []string{state, cache} {
-		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return err
-		}
-	}
 	events := record.NewBroadcaster(record.WithContext(ctx))
 	defer events.Shutdown()
 	events.StartRecordingToSink(&typedv1.EventSinkImpl{Interface: client.CoreV1().Events("")})
 
 	registry := prometheus.NewRegistry()
-	metrics := driver.NewMetrics(registry)
-	d, err := driver.New(driver.Options{
-		Name:     o.driverName,
-		NodeName: o.nodeName,
-		Source:   config.Source{Driver: o.driverName, Dir: o.cniConfDir, AllowConfigInClaims: o.allowConfig},
-		CNI:      driver.NewPluginCNI(strings.Split(o.cniBinDirs, ":"), cache, metrics),
-		Store:    driver.Dir(state),
-		Status:   driver.NewApplier(client, o.driverName, o.nodeName),
-		Pods: func(ctx context.Context, namespace, name string) (*v1.Pod, error) {
-			return client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
-		},
-		Events:      events.NewRecorder(scheme.Scheme, v1.EventSource{Component: o.driverName, Host: o.nodeName}),
-		NetNSExists: isNamespace,
-		Clock:       clock.RealClock{},
-		Metrics:     metrics,
-		Fatal:       cancel,
-	})
+	d, err := newDriver(o, client, events, registry, cancel)
 	if err != nil {
 		return err
 	}
-	nri := driver.NewNRI(d, o.nriSocket)
+	var background sync.WaitGroup
+	defer background.Wait()
+	defer cancel(nil)
+	// Before the kubelet knows the driver: without NRI, claims cannot be prepared.
+	background.Go(func() { driver.NewNRI(d, o.nriSocket).Run(ctx) })
+	background.Go(func() { d.Run(ctx) })
+	if o.checkInterval > 0 {
+		background.Go(func() { periodically(ctx, o.checkInterval, d.Check) })
+	}
+	if o.claimInterval > 0 {
+		background.Go(func() { periodically(ctx, o.claimInterval, d.Reclaim) })
+	}
 
 	helper, err := kubeletplugin.Start(ctx, d,
 		kubeletplugin.DriverName(o.driverName),
@@ -158,6 +146,9 @@ func run(ctx context.Context, o options) error {
 		kubeletplugin.KubeClient(client),
 		kubeletplugin.PluginDataDirectoryPath(o.dataDir),
 		kubeletplugin.RegistrarDirectoryPath(o.registryDir),
+		// The driver serializes what is about the same claim. Otherwise a plugin that
+		// does not answer for one claim would keep all others waiting.
+		kubeletplugin.Serialize(false),
 	)
 	if err != nil {
 		return err
@@ -166,20 +157,12 @@ func run(ctx context.Context, o options) error {
 	if err := helper.PublishResources(ctx, resources(o.nodeName, o.devices)); err != nil {
 		return err
 	}
-	var background sync.WaitGroup
-	defer background.Wait()
-	defer cancel(nil)
-	background.Go(func() { d.Run(ctx) })
-	background.Go(func() { nri.Run(ctx) })
-	if o.checkInterval > 0 {
-		background.Go(func() { checkPeriodically(ctx, d, o.checkInterval) })
-	}
 	if o.listen != "" {
 		ready := func() error {
 			if status := helper.RegistrationStatus(); status == nil || !status.PluginRegistered {
 				return errors.New("the kubelet has not registered the driver")
 			}
-			if !nri.Connected() {
+			if !d.Connected() {
 				return errors.New("not connected to the container runtime through NRI")
 			}
 			return nil
@@ -195,6 +178,54 @@ func run(ctx context.Context, o options) error {
 		return err
 	}
 	return nil
+}
+
+// complete checks the options, and makes the folders.
+func (o *options) complete() error {
+	if o.nodeName == "" {
+		return errors.New("--node-name or the environment variable NODE_NAME must be set")
+	}
+	if o.devices < 0 || o.devices > resourceapi.ResourceSliceMaxDevices {
+		return fmt.Errorf("--devices: %d is not in the range from 0 to %d", o.devices, resourceapi.ResourceSliceMaxDevices)
+	}
+	if o.dataDir == "" {
+		o.dataDir = filepath.Join(kubeletplugin.KubeletPluginsDir, o.driverName)
+	}
+	for dir, mode := range map[string]os.FileMode{o.stateDir(): 0o700, o.cacheDir(): 0o700, o.cdiDir: 0o755} {
+		if err := os.MkdirAll(dir, mode); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (o *options) stateDir() string { return filepath.Join(o.dataDir, "state") }
+func (o *options) cacheDir() string { return filepath.Join(o.dataDir, "cni") }
+
+func newDriver(o options, client kubernetes.Interface, events record.EventBroadcaster, registry prometheus.Registerer, fatal func(error)) (*driver.Driver, error) {
+	// It finds out which version of the API the server has.
+	claims := draclient.New(client)
+	metrics := driver.NewMetrics(registry)
+	return driver.New(driver.Options{
+		Name:     o.driverName,
+		NodeName: o.nodeName,
+		Source:   config.Source{Driver: o.driverName, Dir: o.cniConfDir, AllowConfigInClaims: o.allowConfig},
+		CNI:      driver.NewPluginCNI(strings.Split(o.cniBinDirs, ":"), o.cacheDir(), metrics),
+		Store:    driver.Dir(o.stateDir()),
+		Gate:     driver.CDIGate{Dir: o.cdiDir, Driver: o.driverName},
+		Status:   driver.NewApplier(client, o.driverName, o.nodeName),
+		Pods: func(ctx context.Context, namespace, name string) (*v1.Pod, error) {
+			return client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+		},
+		Claims: func(ctx context.Context, namespace, name string) (*resourceapi.ResourceClaim, error) {
+			return claims.ResourceClaims(namespace).Get(ctx, name, metav1.GetOptions{})
+		},
+		Events:      events.NewRecorder(scheme.Scheme, v1.EventSource{Component: o.driverName, Host: o.nodeName}),
+		NetNSExists: isNamespace,
+		Clock:       clock.RealClock{},
+		Metrics:     metrics,
+		Fatal:       fatal,
+	})
 }
 
 // resources are the devices of the node: places for an interface each. Which
@@ -222,13 +253,14 @@ func isNamespace(path string) bool {
 	return unix.Statfs(path, &stat) == nil && stat.Type == unix.NSFS_MAGIC
 }
 
-func checkPeriodically(ctx context.Context, d *driver.Driver, interval time.Duration) {
+// periodically calls a function until the context is done.
+func periodically(ctx context.Context, interval time.Duration, run func(context.Context)) {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ticker.C:
-			d.Check(ctx)
+			run(ctx)
 		case <-ctx.Done():
 			return
 		}

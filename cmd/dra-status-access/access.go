@@ -82,7 +82,7 @@ func (n need) permissions() []permission {
 	if n.driver != "" {
 		for _, verb := range n.verbs {
 			// Whoever may write for any node may do so for its own, too.
-			verbs := []string{"associated-node:" + verb, "arbitrary-node:" + verb}
+			verbs := []string{associatedNode + verb, "arbitrary-node:" + verb}
 			if n.anyNode {
 				verbs = verbs[1:]
 			}
@@ -147,6 +147,24 @@ func check(ctx context.Context, client kubernetes.Interface, n need) ([]answer, 
 	return answers, nil
 }
 
+// nodeBound is said where it matters, because no review can tell: it is about the token
+// with which the ServiceAccount comes, and not about the ServiceAccount.
+const nodeBound = `The verbs associated-node:... work only with a token that is bound to a node, which is the
+one that the claim is allocated for: that of a pod on this node, or one from
+kubectl create token --bound-object-kind=Node. Another token needs arbitrary-node:... (--any-node).
+`
+
+// associated says that an answer is about the node of the token, and not about any node.
+func associated(a answer) bool {
+	verb := a.verb
+	if verb == "" {
+		verb = a.verbs[0]
+	}
+	return strings.HasPrefix(verb, associatedNode)
+}
+
+const associatedNode = "associated-node:"
+
 // report is what gets printed.
 type report struct {
 	text  string
@@ -174,6 +192,9 @@ func newReport(n need, answers []answer) report {
 	}
 	// It writes into memory.
 	_ = table.Flush()
+	if slices.ContainsFunc(answers, associated) {
+		b.WriteString(nodeBound)
+	}
 	if len(rules) == 0 {
 		b.WriteString("It lacks nothing.\n")
 		return report{text: b.String()}

@@ -37,7 +37,8 @@ const usage = `dra-status-access --service-account <namespace>/<name> --driver <
 dra-status-access --service-account <namespace>/<name> --binding
 
 It prints what the ServiceAccount may do, and the rules that it lacks. The exit code
-is 0 if it lacks nothing, 1 if it does, 2 if that could not be found out.
+is 0 if it lacks nothing, 1 if it does, 2 if that could not be found out. The verbs
+associated-node:... work only with a token that is bound to a node.
 
 `
 

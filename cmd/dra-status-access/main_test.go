@@ -138,7 +138,7 @@ func TestRun(t *testing.T) {
   yes  patch                   resourceclaims/status
   yes  associated-node:update  resourceclaims/driver driver.example.com
   yes  associated-node:patch   resourceclaims/driver driver.example.com
-It lacks nothing.
+` + nodeBound + `It lacks nothing.
 `,
 		},
 		"what was enough before": {
@@ -151,7 +151,7 @@ It lacks nothing.
   yes  patch                   resourceclaims/status
   NO   associated-node:update  resourceclaims/driver driver.example.com  no role
   NO   associated-node:patch   resourceclaims/driver driver.example.com  no role
-It lacks these rules in a ClusterRole, bound by a ClusterRoleBinding:
+` + nodeBound + `It lacks these rules in a ClusterRole, bound by a ClusterRoleBinding:
 rules:
 - apiGroups:
   - resource.k8s.io
@@ -181,7 +181,7 @@ It lacks nothing.
   yes  get                    resourceclaims
   yes  patch                  resourceclaims/status
   yes  associated-node:patch  resourceclaims/driver driver.example.com
-It lacks nothing.
+` + nodeBound + `It lacks nothing.
 `,
 		},
 		"one namespace": {
@@ -191,7 +191,7 @@ It lacks nothing.
   yes  get                    resourceclaims
   yes  patch                  resourceclaims/status
   yes  associated-node:patch  resourceclaims/driver driver.example.com
-It lacks nothing.
+` + nodeBound + `It lacks nothing.
 `,
 		},
 		"no reason": {

@@ -30,6 +30,7 @@ import (
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -59,7 +60,7 @@ func TestNetworkDriver(t *testing.T) {
 	// Killed between CNI ADD and the write of the status, which is refused until
 	// the driver has been killed.
 	before := e.leases("storage")
-	restore := e.withoutStatusPermission()
+	restore := e.withoutPermission("resourceclaims/status")
 	e.scaleNetworkPods(3)
 	pods = e.networkPods(3)
 	fresh := slices.IndexFunc(pods, func(pod *corev1.Pod) bool { return len(e.deviceStatus(claimOf(e, pod))) == 0 })
@@ -101,6 +102,25 @@ func TestNetworkDriver(t *testing.T) {
 	e.scaleNetworkPods(4)
 	pods = e.networkPods(4)
 	unchanged("one more pod")
+
+	// Roles which the driver lacks, and then has. It is not restarted for that.
+	for _, resource := range []string{"resourceclaims/status", "resourceclaims/driver"} {
+		name := "without-" + strings.TrimPrefix(resource, "resourceclaims/")
+		restore := e.withoutPermission(resource)
+		e.standaloneNetworkPod(name, "storage-network")
+		pod := e.userRuns(name)
+		message := e.event("ResourceClaim", name, func(event *corev1.Event) bool {
+			return event.Type == corev1.EventTypeWarning && event.Source.Component == cluster.NetworkDriverName
+		})
+		t.Logf("the driver says: %s", message)
+		if devices := e.deviceStatus(name); len(devices) > 0 {
+			t.Errorf("the status was written without %s: %+v", resource, devices)
+		}
+		restore()
+		e.statusIsTrue(pod)
+		e.deletePod(name)
+		e.free(name)
+	}
 
 	// A claim that stays when its pod goes.
 	e.standaloneNetworkPod("alone", "storage-network")
@@ -156,13 +176,17 @@ func TestNetworkDriver(t *testing.T) {
 }
 
 // deployNetworkDriver runs the driver as a DaemonSet, until the end of the test.
-func (e *env) deployNetworkDriver() {
+func (e *env) deployNetworkDriver(args ...string) {
 	e.Helper()
 	manifest, err := shared.NetworkDriver()
 	if err != nil {
 		e.Fatal(err)
 	}
-	manifest = e.replace(manifest, "- --v=2", "- --v=4")
+	level := "- --v=4"
+	for _, arg := range args {
+		level += "\n        - " + arg
+	}
+	manifest = e.replace(manifest, "- --v=2", level)
 	e.kubectlApply(manifest)
 	e.Cleanup(func() {
 		if e.Failed() {
@@ -228,32 +252,33 @@ func (e *env) killNetworkDriver() {
 	e.networkDriverIsReady()
 }
 
-// withoutStatusPermission takes from the driver what it needs for writing the
+// withoutPermission takes a resource from the driver's role which it needs for writing the
 // status, until restore is called.
-func (e *env) withoutStatusPermission() (restore func()) {
+func (e *env) withoutPermission(resource string) (restore func()) {
 	e.Helper()
-	set := func(allowed bool, change func(rules []string) []string) {
+	subresource := strings.TrimPrefix(resource, "resourceclaims/")
+	attributes := &authorizationv1.ResourceAttributes{Group: "resource.k8s.io", Resource: "resourceclaims", Subresource: subresource, Verb: "patch", Namespace: e.namespace, Name: "any"}
+	if subresource == "driver" {
+		attributes.Verb, attributes.Name = "associated-node:patch", cluster.NetworkDriverName
+	}
+	set := func(allowed bool, from, to string) {
 		e.Helper()
 		role, err := e.RbacV1().ClusterRoles().Get(e.ctx, cluster.NetworkDaemonSet, metav1.GetOptions{})
 		if err != nil {
 			e.Fatal(err)
 		}
-		found := false
-		for i := range role.Rules {
-			if r := change(role.Rules[i].Resources); r != nil {
-				role.Rules[i].Resources, found = r, true
-			}
+		i := slices.IndexFunc(role.Rules, func(rule rbacv1.PolicyRule) bool { return slices.Equal(rule.Resources, []string{from}) })
+		if i < 0 {
+			e.Fatalf("the role of the driver has no rule for %s: %+v", from, role.Rules)
 		}
-		if !found {
-			e.Fatalf("the role of the driver has no rule for the status: %+v", role.Rules)
-		}
+		role.Rules[i].Resources = []string{to}
 		if _, err := e.RbacV1().ClusterRoles().Update(e.ctx, role, metav1.UpdateOptions{}); err != nil {
 			e.Fatal(err)
 		}
-		e.eventually(fmt.Sprintf("driver may write the status: %t", allowed), func() error {
+		e.eventually(fmt.Sprintf("driver may write %s: %t", resource, allowed), func() error {
 			review, err := e.AuthorizationV1().SubjectAccessReviews().Create(e.ctx, &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 				User:               "system:serviceaccount:" + cluster.NetworkNamespace + ":" + cluster.NetworkDaemonSet,
-				ResourceAttributes: &authorizationv1.ResourceAttributes{Group: "resource.k8s.io", Resource: "resourceclaims", Subresource: "status", Verb: "patch", Namespace: e.namespace, Name: "any"},
+				ResourceAttributes: attributes,
 			}}, metav1.CreateOptions{})
 			if err == nil && review.Status.Allowed != allowed {
 				err = errors.New("not yet")
@@ -261,17 +286,9 @@ func (e *env) withoutStatusPermission() (restore func()) {
 			return err
 		})
 	}
-	const status, nothing = "resourceclaims/status", "nothing/status"
-	swap := func(from, to string) func([]string) []string {
-		return func(resources []string) []string {
-			if !slices.Equal(resources, []string{from}) {
-				return nil
-			}
-			return []string{to}
-		}
-	}
-	set(false, swap(status, nothing))
-	return func() { e.Helper(); set(true, swap(nothing, status)) }
+	nothing := "nothing/" + subresource
+	set(false, resource, nothing)
+	return func() { e.Helper(); set(true, nothing, resource) }
 }
 
 func (e *env) scaleNetworkPods(replicas int32) {

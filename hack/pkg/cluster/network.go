@@ -48,6 +48,7 @@ func (c *Cluster) NetworkBridge() string { return "dranet" + strconv.Itoa(c.Port
 func (c *Cluster) NetworkDriver() (string, error) {
 	text, err := c.readReplaced("cmd/dra-network-driver/deploy/driver.yaml",
 		"hostPath: {path: /opt/cni/bin}", "hostPath: {path: "+tools.Dir(c.Options.Repo)+"}",
+		"hostPath: {path: /var/run/cdi,", "hostPath: {path: "+cdiDir+",",
 		"hostPath: {path: /var/run/nri}", "hostPath: {path: "+filepath.Dir(nriSocket)+"}",
 		"mountPath: /var/run/netns", "mountPath: "+netNSDir,
 		"hostPath: {path: /var/run/netns,", "hostPath: {path: "+netNSDir+",",

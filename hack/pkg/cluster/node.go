@@ -46,7 +46,7 @@ import (
 // private are the folders which the real node does not share with the host.
 var private = []string{
 	"/run/containerd",
-	"/run/cdi",
+	cdiDir,
 	"/var/lib/cni",
 	"/var/lib/kubelet",
 	"/var/log/containers",
@@ -74,6 +74,7 @@ var sysctls = []string{
 }
 
 const (
+	cdiDir           = "/run/cdi"
 	nriSocket        = "/run/containerd/nri/nri.sock"
 	netNSDir         = "/run/containerd/io.containerd.grpc.v1.cri/netns" // of pods
 	containerdSocket = "/run/containerd/containerd.sock"
@@ -255,13 +256,18 @@ disabled_plugins = [
 [plugins.'io.containerd.internal.v1.opt']
   path = %q
 
-# Plugins connect to the socket. The machine's own are not for this node.
+# Plugins connect to the socket. The machine's own are not for this node. The time limit
+# is the one that containerd has by default: who takes longer is not asked any more.
+# The validator only looks at pods that name the plugins which they need.
 [plugins.'io.containerd.nri.v1.nri']
   disable = false
   socket_path = %q
   plugin_path = %q
   plugin_config_path = %q
-  plugin_request_timeout = '20s'
+  plugin_request_timeout = '2s'
+
+  [plugins.'io.containerd.nri.v1.nri'.default_validator]
+    enable = true
 
 [plugins.'io.containerd.cri.v1.images']
   snapshotter = %q
@@ -275,7 +281,7 @@ disabled_plugins = [
 
 [plugins.'io.containerd.cri.v1.runtime']
   enable_cdi = true
-  cdi_spec_dirs = ['/run/cdi']
+  cdi_spec_dirs = [%q]
   restrict_oom_score_adj = true
   netns_mounts_under_state_dir = true
 
@@ -293,7 +299,7 @@ disabled_plugins = [
     bin_dirs = [%q]
     conf_dir = %q
 `, c.path("node", "containerd"), containerdSocket, c.path("node", "opt"), nriSocket, c.path("node", "nri"), c.path("node", "nri"), snapshotter, pauseImage,
-		c.tool("runc"), tools.Dir(c.Options.Repo), c.path("node", "cni"))
+		cdiDir, c.tool("runc"), tools.Dir(c.Options.Repo), c.path("node", "cni"))
 }
 
 func (c *Cluster) cniConfig() string {
@@ -586,7 +592,7 @@ func (c *Cluster) startDriver(ctx context.Context) error {
 		"--kubeconfig="+c.kubeconfig(Driver),
 		"--data-dir="+filepath.Dir(driverReady),
 		"--registry-dir=/var/lib/kubelet/plugins_registry",
-		"--cdi-dir=/run/cdi",
+		"--cdi-dir="+cdiDir,
 		"--ready-file="+driverReady,
 		"-v="+strconv.Itoa(max(2, c.Options.LogLevel)),
 	)

@@ -313,11 +313,18 @@ type listed struct {
 	Error                     *struct{ Err string }
 }
 
+// nested are packages of this repository that are in a module of their own, which the
+// root module requires: go list finds them by their import paths only.
+const nested = "kubernetes-dra/cnistatus/..."
+
 // targets finds all packages with tests.
 func (p *Plan) targets(ctx context.Context, patterns map[string]bool, own map[string][]string) ([]Target, error) {
 	args := []string{"list", "-e", "-json=ImportPath,Dir,Name,TestGoFiles,XTestGoFiles,Module,Error"}
 	for pattern := range patterns {
-		args = append(args, "./"+pattern)
+		if pattern != nested {
+			pattern = "./" + pattern
+		}
+		args = append(args, pattern)
 	}
 	slices.Sort(args[3:])
 	if len(args) == 3 {
@@ -376,10 +383,10 @@ func (p *Plan) targets(ctx context.Context, patterns map[string]bool, own map[st
 }
 
 // Root lists the packages of the root module of this repository which have
-// tests. All of these tests are ours.
+// tests, and of the one in it. All of these tests are ours.
 func Root(ctx context.Context, repo string) ([]Target, error) {
 	p := &Plan{Tree: repo}
-	targets, err := p.targets(ctx, map[string]bool{"...": true}, nil)
+	targets, err := p.targets(ctx, map[string]bool{"...": true, nested: true}, nil)
 	for i := range targets {
 		targets[i].Own = targets[i].Tests
 	}

@@ -468,9 +468,9 @@ func (v *Verifier) shell(ctx context.Context) error {
 	return nil
 }
 
-// vet runs go vet on the root module.
+// vet runs go vet on the root module, and on the one in it.
 func (v *Verifier) vet(ctx context.Context) error {
-	cmd := exec.CommandContext(ctx, "go", "vet", "./...")
+	cmd := exec.CommandContext(ctx, "go", "vet", "./...", "kubernetes-dra/cnistatus/...")
 	cmd.Dir = v.Repo
 	cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=-mod=readonly")
 	if out, err := cmd.CombinedOutput(); err != nil {

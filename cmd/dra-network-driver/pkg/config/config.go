@@ -35,7 +35,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	strictjson "sigs.k8s.io/json"
 
-	"kubernetes-dra/cmd/dra-network-driver/pkg/cnistatus"
+	"kubernetes-dra/cnistatus"
 )
 
 const (
@@ -45,25 +45,31 @@ const (
 )
 
 // NetworkConfig are the parameters of a network device. Those of the claim
-// add to those of its DeviceClass, and win where both say something.
+// add to those of its DeviceClass, which decides for which network the device is.
 type NetworkConfig struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
 
-	// InterfaceName is that of the interface in the pod: at most 15 bytes, and
-	// not lo or eth0, which exist already. By default, it is the first one of
-	// net1, net2, ... that the pod does not have.
+	// InterfaceName is that of the interface in the pod: at most 15 printable
+	// characters of ASCII without /, : and %, and none of the names that are taken:
+	// lo and eth0 by each pod, all and default by the kernel. By default, it is the
+	// first one of net1, net2, ... that the pod does not have. That of the claim wins.
 	InterfaceName string `json:"interfaceName,omitempty"`
 
 	// Network is the name of a CNI network which the node has in the driver's
 	// configuration directory. Exactly one of Network and Config must be set
-	// in the DeviceClass or in the claim.
+	// in the DeviceClass or in the claim. What the class sets is not for the claim
+	// to replace, unless the class allows it.
 	Network string `json:"network,omitempty"`
 
 	// Config is a CNI network configuration, with a list of plugins. It
 	// decides what runs as root on the node, so it is only for a DeviceClass,
 	// unless the driver's administrator allows it for claims.
 	Config json.RawMessage `json:"config,omitempty"`
+
+	// AllowNetworkInClaims lets a claim name another network of the node than the one
+	// that the DeviceClass sets. It is only for a DeviceClass.
+	AllowNetworkInClaims bool `json:"allowNetworkInClaims,omitempty"`
 }
 
 // Source finds out what a device shall be connected to.
@@ -103,11 +109,8 @@ func Decode(raw []byte, path *field.Path) (*NetworkConfig, error) {
 	}
 	if c.InterfaceName != "" {
 		name := path.Child("interfaceName")
-		if err := utils.ValidateInterfaceName(c.InterfaceName); err != nil {
-			return nil, field.Invalid(name, c.InterfaceName, err.Error())
-		}
-		if c.InterfaceName == "lo" || c.InterfaceName == "eth0" {
-			return nil, field.Forbidden(name, fmt.Sprintf("each pod has an interface %s already", c.InterfaceName))
+		if err := validateInterfaceName(c.InterfaceName, name); err != nil {
+			return nil, err
 		}
 	}
 	if c.Network != "" && len(c.Config) > 0 {
@@ -116,37 +119,67 @@ func Decode(raw []byte, path *field.Path) (*NetworkConfig, error) {
 	return &c, nil
 }
 
+// validateInterfaceName accepts names that the kernel takes as they are. It takes any
+// byte but the space of each of its character sets, / and :, and replaces %d by a number:
+// the interface would have another name than the one that is reported, checked and deleted.
+func validateInterfaceName(name string, path *field.Path) error {
+	if err := utils.ValidateInterfaceName(name); err != nil {
+		return field.Invalid(path, name, err.Error())
+	}
+	for _, b := range []byte(name) {
+		if b <= ' ' || b > '~' || b == '%' {
+			return field.Invalid(path, name, "must consist of printable characters of ASCII without %")
+		}
+	}
+	switch name {
+	case "lo", "eth0":
+		return field.Forbidden(path, fmt.Sprintf("each pod has an interface %s already", name))
+	case "all", "default":
+		// It has files with these names where each interface has a folder.
+		return field.Forbidden(path, fmt.Sprintf("the kernel does not allow an interface %s", name))
+	}
+	return nil
+}
+
 // ForResult returns the configuration of an allocated device.
 func (s *Source) ForResult(allocation *resourceapi.AllocationResult, result resourceapi.DeviceRequestAllocationResult) (*Device, error) {
 	root := field.NewPath("status", "allocation", "devices", "config")
 	var network, config, iface *field.Path
 	var merged NetworkConfig
-	for i, c := range allocation.Devices.Config {
-		if c.Opaque == nil || c.Opaque.Driver != s.Driver {
-			continue
-		}
-		if len(resourceclaim.ConfigForResult([]resourceapi.DeviceAllocationConfiguration{c}, result)) == 0 {
-			continue
-		}
-		path := root.Index(i).Child("opaque", "parameters")
-		decoded, err := Decode(c.Opaque.Parameters.Raw, path)
-		if err != nil {
-			return nil, err
-		}
-		if decoded.InterfaceName != "" {
-			merged.InterfaceName, iface = decoded.InterfaceName, path.Child("interfaceName")
-		}
-		switch {
-		case decoded.Network != "":
-			merged.Network, network = decoded.Network, path.Child("network")
-			merged.Config, config = nil, nil
-		case len(decoded.Config) > 0:
-			if c.Source != resourceapi.AllocationConfigSourceClass && !s.AllowConfigInClaims {
-				return nil, field.Forbidden(path.Child("config"), "only a DeviceClass may have it, because it decides what runs as root on the node; name a network of the node instead")
+	pinned := false // by the class
+	// Those of the class come first, whatever their order is.
+	for _, ofClass := range []bool{true, false} {
+		for i, c := range allocation.Devices.Config {
+			if c.Opaque == nil || c.Opaque.Driver != s.Driver || ofClass != (c.Source == resourceapi.AllocationConfigSourceClass) {
+				continue
 			}
-			merged.Config, config = decoded.Config, path.Child("config")
-			merged.Network, network = "", nil
+			if len(resourceclaim.ConfigForResult([]resourceapi.DeviceAllocationConfiguration{c}, result)) == 0 {
+				continue
+			}
+			path := root.Index(i).Child("opaque", "parameters")
+			decoded, err := Decode(c.Opaque.Parameters.Raw, path)
+			if err != nil {
+				return nil, err
+			}
+			if !ofClass {
+				if err := s.checkClaim(decoded, path, merged.AllowNetworkInClaims, pinned); err != nil {
+					return nil, err
+				}
+			}
+			if decoded.InterfaceName != "" {
+				merged.InterfaceName, iface = decoded.InterfaceName, path.Child("interfaceName")
+			}
+			merged.AllowNetworkInClaims = merged.AllowNetworkInClaims || decoded.AllowNetworkInClaims
+			switch {
+			case decoded.Network != "":
+				merged.Network, network = decoded.Network, path.Child("network")
+				merged.Config, config = nil, nil
+			case len(decoded.Config) > 0:
+				merged.Config, config = decoded.Config, path.Child("config")
+				merged.Network, network = "", nil
+			}
 		}
+		pinned = network != nil || config != nil
 	}
 	if iface != nil && result.Request != "" && allocatedTo(allocation, s.Driver, result.Request) > 1 {
 		return nil, field.Invalid(iface, merged.InterfaceName, fmt.Sprintf("the request %q has several devices, and they cannot have the same name", result.Request))
@@ -168,6 +201,28 @@ func (s *Source) ForResult(allocation *resourceapi.AllocationResult, result reso
 		return nil, field.Required(root, fmt.Sprintf("neither the DeviceClass nor the claim says which network the device of request %q is for: opaque parameters for driver %s with network or config", result.Request, s.Driver))
 	}
 	return device, nil
+}
+
+// checkClaim checks what a claim must not decide. pinned says that its class has set the
+// network, and allowed that it lets claims replace that.
+func (s *Source) checkClaim(c *NetworkConfig, path *field.Path, allowed, pinned bool) error {
+	if c.AllowNetworkInClaims {
+		return field.Forbidden(path.Child("allowNetworkInClaims"), "only a DeviceClass may have it")
+	}
+	if len(c.Config) > 0 && !s.AllowConfigInClaims {
+		return field.Forbidden(path.Child("config"), "only a DeviceClass may have it, because it decides what runs as root on the node; name a network of the node instead")
+	}
+	if !pinned || allowed {
+		return nil
+	}
+	const detail = "the DeviceClass says which network its devices are for; a claim may only have another one if the class has allowNetworkInClaims"
+	if c.Network != "" {
+		return field.Forbidden(path.Child("network"), detail)
+	}
+	if len(c.Config) > 0 {
+		return field.Forbidden(path.Child("config"), detail)
+	}
+	return nil
 }
 
 func allocatedTo(allocation *resourceapi.AllocationResult, driver, request string) int {

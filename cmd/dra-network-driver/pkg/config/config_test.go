@@ -95,10 +95,10 @@ func TestForResult(t *testing.T) {
 			network:       `"inline"`,
 		},
 		{
-			name: "the claim wins",
+			name: "the claim wins, if it may",
 			config: []parameters{
-				{source: class, json: `{` + header + `, "config": ` + list + `, "interfaceName": "a"}`},
 				{source: claim, json: `{` + header + `, "network": "storage", "interfaceName": "b"}`},
+				{source: class, json: `{` + header + `, "config": ` + list + `, "interfaceName": "a", "allowNetworkInClaims": true}`},
 			},
 			interfaceName: "b",
 			network:       `"storage"`,
@@ -106,11 +106,54 @@ func TestForResult(t *testing.T) {
 		{
 			name: "the claim wins, with a configuration of its own",
 			config: []parameters{
-				{source: class, json: `{` + header + `, "network": "storage"}`},
+				{source: class, json: `{` + header + `, "network": "storage", "allowNetworkInClaims": true}`},
 				{source: claim, json: `{` + header + `, "config": ` + list + `}`},
 			},
 			allow:   true,
 			network: `"inline"`,
+		},
+		{
+			name: "another network than that of the class",
+			config: []parameters{
+				{source: class, json: `{` + header + `, "network": "storage"}`},
+				{source: claim, json: `{` + header + `, "network": "backup"}`},
+			},
+			err: "status.allocation.devices.config[2].opaque.parameters.network: Forbidden: the DeviceClass says which network",
+		},
+		{
+			name: "another network, whatever the order",
+			config: []parameters{
+				{source: claim, json: `{` + header + `, "network": "backup"}`},
+				{source: class, json: `{` + header + `, "config": ` + list + `}`},
+			},
+			err: "config[1].opaque.parameters.network: Forbidden: the DeviceClass says which network",
+		},
+		{
+			name: "a configuration instead of the network of the class",
+			config: []parameters{
+				{source: class, json: `{` + header + `, "network": "storage"}`},
+				{source: claim, json: `{` + header + `, "config": ` + list + `}`},
+			},
+			allow: true,
+			err:   "config[2].opaque.parameters.config: Forbidden: the DeviceClass says which network",
+		},
+		{
+			name: "the claim allows itself",
+			config: []parameters{
+				{source: class, json: `{` + header + `, "network": "storage"}`},
+				{source: claim, json: `{` + header + `, "allowNetworkInClaims": true}`},
+				{source: claim, json: `{` + header + `, "network": "backup"}`},
+			},
+			err: "config[2].opaque.parameters.allowNetworkInClaims: Forbidden: only a DeviceClass may have it",
+		},
+		{
+			name: "the class leaves it open",
+			config: []parameters{
+				{source: class, json: `{` + header + `, "interfaceName": "a"}`},
+				{source: claim, json: `{` + header + `, "network": "storage"}`},
+			},
+			interfaceName: "a",
+			network:       `"storage"`,
 		},
 		{
 			name: "other requests and drivers",
@@ -229,6 +272,15 @@ func TestDecodeInvalid(t *testing.T) {
 		`{` + header + `, "interfaceName": "a/b"}`:                  `parameters.interfaceName: Invalid value: "a/b"`,
 		`{` + header + `, "interfaceName": "eth0"}`:                 `parameters.interfaceName: Forbidden: each pod has an interface eth0 already`,
 		`{` + header + `, "interfaceName": "lo"}`:                   `parameters.interfaceName: Forbidden`,
+		`{` + header + `, "interfaceName": "net%d"}`:                `parameters.interfaceName: Invalid value: "net%d": must consist of printable characters of ASCII without %`,
+		`{` + header + `, "interfaceName": "100%"}`:                 `parameters.interfaceName: Invalid value`,
+		`{` + header + `, "interfaceName": "a:1"}`:                  `parameters.interfaceName: Invalid value: "a:1"`,
+		`{` + header + `, "interfaceName": "a b"}`:                  `parameters.interfaceName: Invalid value: "a b"`,
+		`{` + header + `, "interfaceName": "à"}`:                    `parameters.interfaceName: Invalid value: "à"`, // its second byte is a space of Latin-1
+		`{` + header + `, "interfaceName": "a\u0001"}`:              `parameters.interfaceName: Invalid value`,
+		`{` + header + `, "interfaceName": ".."}`:                   `parameters.interfaceName: Invalid value`,
+		`{` + header + `, "interfaceName": "all"}`:                  `parameters.interfaceName: Forbidden: the kernel does not allow an interface all`,
+		`{` + header + `, "interfaceName": "default"}`:              `parameters.interfaceName: Forbidden`,
 		`{` + header + `, "network": "a", "config": {"name": "b"}}`: `parameters.config: Forbidden: cannot be set together with network`,
 	} {
 		_, err := Decode([]byte(parameters), field.NewPath("parameters"))

@@ -23,12 +23,15 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/containernetworking/cni/libcni"
 	"github.com/containernetworking/cni/pkg/invoke"
 	"github.com/containernetworking/cni/pkg/types"
+	"github.com/containernetworking/cni/pkg/version"
 
 	"kubernetes-dra/cmd/dra-network-driver/pkg/config"
 )
@@ -56,8 +59,95 @@ type PluginCNI struct {
 // NewPluginCNI returns a runner of the plugins in the given directories. Results
 // of ADD, which CHECK and DEL need, are kept in the cache directory.
 func NewPluginCNI(dirs []string, cacheDir string, metrics *Metrics) *PluginCNI {
-	exec := checkExec{&invoke.DefaultExec{RawExec: &invoke.RawExec{Stderr: os.Stderr}}}
+	exec := checkExec{&struct {
+		groupExec
+		version.PluginDecoder
+	}{}}
 	return &PluginCNI{cni: libcni.NewCNIConfigWithCacheDir(dirs, cacheDir, exec), metrics: metrics}
+}
+
+// groupExec runs plugins so that nothing is left of one that takes too long. The one of
+// the CNI library ends the plugin, but not what that has started: it waits for as long as
+// somebody has the plugin's output open.
+type groupExec struct{}
+
+// exitDelay is how long the output of a plugin that has ended may stay open.
+const exitDelay = 500 * time.Millisecond
+
+// ExecPlugin implements [invoke.Exec].
+func (groupExec) ExecPlugin(ctx context.Context, path string, config []byte, environ []string) ([]byte, error) {
+	for tries := 0; ; tries++ {
+		out, err := runGroup(ctx, path, config, environ)
+		if tries == 5 || !errors.Is(err, syscall.ETXTBSY) {
+			return out, err
+		}
+		// Somebody is just installing the plugin.
+		select {
+		case <-time.After(200 * time.Millisecond):
+		case <-ctx.Done():
+		}
+	}
+}
+
+func runGroup(ctx context.Context, path string, config []byte, environ []string) ([]byte, error) {
+	var stdout, stderr bytes.Buffer
+	cmd := exec.CommandContext(ctx, path)
+	cmd.Env = environ
+	cmd.Stdin = bytes.NewReader(config)
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error {
+		err := syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+		if errors.Is(err, syscall.ESRCH) {
+			return os.ErrProcessDone
+		}
+		return err
+	}
+	cmd.WaitDelay = exitDelay
+	err := cmd.Run()
+	if cmd.Process != nil {
+		go reap(cmd.Process.Pid)
+	}
+	switch {
+	case err == nil, errors.Is(err, exec.ErrWaitDelay):
+		// A plugin may leave a process that goes on, which has the output open.
+		_, _ = os.Stderr.Write(stderr.Bytes())
+		return stdout.Bytes(), nil
+	case ctx.Err() != nil:
+		return nil, fmt.Errorf("it was ended, because it did not answer: %w", ctx.Err())
+	default:
+		return nil, pluginError(err, stdout.Bytes(), stderr.Bytes())
+	}
+}
+
+// reap waits for what is left of a process group. In its container, the driver is the
+// parent of whoever has lost his own, and nobody else would wait.
+func reap(group int) {
+	for {
+		if _, err := syscall.Wait4(-group, nil, 0, nil); err != nil && !errors.Is(err, syscall.EINTR) {
+			return // there are none, or they are somebody else's
+		}
+	}
+}
+
+// pluginError is what a plugin says about its failure, which should be in a certain form.
+func pluginError(err error, stdout, stderr []byte) error {
+	said := &types.Error{}
+	switch {
+	case json.Unmarshal(stdout, said) == nil && (said.Msg != "" || said.Code != 0):
+		return said
+	case len(bytes.TrimSpace(stdout)) > 0:
+		return fmt.Errorf("%w: it printed %q", err, stdout)
+	case len(bytes.TrimSpace(stderr)) > 0:
+		return fmt.Errorf("%w: it printed %q", err, stderr)
+	default:
+		return err
+	}
+}
+
+// FindInPath implements [invoke.Exec].
+func (groupExec) FindInPath(plugin string, paths []string) (string, error) {
+	return invoke.FindInPath(plugin, paths)
 }
 
 // checkExec runs plugins. CHECK does not hear which hardware addresses the host's

@@ -17,16 +17,21 @@ limitations under the License.
 package driver
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sys/unix"
 	"k8s.io/klog/v2/ktesting"
 
-	"kubernetes-dra/cmd/dra-network-driver/pkg/cnistatus"
+	"kubernetes-dra/cnistatus"
 
 	resourceapi "k8s.io/api/resource/v1"
 )
@@ -140,5 +145,76 @@ func TestPluginCNI(t *testing.T) {
 				t.Errorf("metrics %v", counts)
 			}
 		})
+	}
+}
+
+// TestPluginHangs checks that nothing is left of a plugin that does not answer, nor of what
+// it has started, and that one which leaves a process behind is not waited for.
+func TestPluginHangs(t *testing.T) {
+	_, ctx := ktesting.NewTestContext(t)
+	// As in a container, where this would be process 1.
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	write := func(script string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, "hanging"), []byte("#!/bin/sh\n"+script), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := NewPluginCNI([]string{dir}, t.TempDir(), NewMetrics(prometheus.NewRegistry()))
+	network := []byte(`{"cniVersion": "1.0.0", "name": "test", "plugins": [{"type": "hanging"}]}`)
+	a := &Attachment{SandboxID: "sandbox", NetNS: "/run/netns/x", InterfaceName: "net1"}
+	child := filepath.Join(dir, "child")
+
+	write("sleep 1000 & echo $! >" + child + "; wait")
+	hangs, cancel := context.WithCancel(ctx)
+	go func() {
+		for { // as soon as the child is there
+			if data, err := os.ReadFile(child); err == nil && len(data) > 0 {
+				cancel()
+				return
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}()
+	err := p.Del(hangs, network, a)
+	expectError(t, err, `network test: plugin type="hanging" failed (delete): it was ended, because it did not answer`)
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v", err)
+	}
+	data, err := os.ReadFile(child)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(data)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		// It is also there as long as nobody has waited for it.
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the child is still there: %s", stat)
+		}
+	}
+
+	// What it printed counts, although its output stays open.
+	write("sleep 5 & exit 0")
+	if err := p.Del(ctx, network, a); err != nil {
+		t.Error(err)
+	}
+	for script, expected := range map[string]string{
+		`echo '{"code": 7, "msg": "bad master"}'; exit 1`: "failed (delete): bad master",
+		`echo hello; exit 1`:                              `exit status 1: it printed "hello\n"`,
+		`echo hello >&2; exit 1`:                          `exit status 1: it printed "hello\n"`,
+		`exit 3`:                                          "exit status 3",
+	} {
+		write(script)
+		expectError(t, p.Del(ctx, network, a), expected)
 	}
 }

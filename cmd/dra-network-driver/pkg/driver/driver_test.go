@@ -28,6 +28,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -42,14 +43,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/klog/v2/ktesting"
 	testingclock "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 
-	"kubernetes-dra/cmd/dra-network-driver/pkg/cnistatus"
 	"kubernetes-dra/cmd/dra-network-driver/pkg/config"
+	"kubernetes-dra/cnistatus"
 )
 
 const (
@@ -63,6 +65,7 @@ type node struct {
 	t      *testing.T
 	ctx    context.Context
 	dir    string
+	cdi    string
 	cni    *fakeCNI
 	status *fakeStatus
 	pods   map[string]*v1.Pod
@@ -73,6 +76,9 @@ type node struct {
 	crashOnSave func(*Claim) bool
 	// failOnSave makes each Save fail that it is true for.
 	failOnSave func(*Claim) bool
+	// allocated are the claims that the API server has.
+	allocated map[string]*resourceapi.ResourceClaim
+	claimsErr error
 	// podsErr is what asking for any pod returns.
 	podsErr error
 	// podsDeadline is until when that may take.
@@ -90,12 +96,15 @@ func newNode(t *testing.T) *node {
 		t:      t,
 		ctx:    ctx,
 		dir:    t.TempDir(),
+		cdi:    t.TempDir(),
 		cni:    &fakeCNI{interfaces: make(map[string]string), leases: make(map[string]string)},
 		status: &fakeStatus{claims: make(map[types.UID][]resourceapi.AllocatedDeviceStatus)},
 		pods:   make(map[string]*v1.Pod),
 		events: record.NewFakeRecorder(100),
 		clock:  testingclock.NewFakeClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)),
 		netns:  make(map[string]bool),
+
+		allocated: make(map[string]*resourceapi.ResourceClaim),
 	}
 	n.start()
 	return n
@@ -112,7 +121,17 @@ func (n *node) start() {
 		Source:   config.Source{Driver: driverName, Dir: n.dir},
 		CNI:      n.cni,
 		Store:    crashingStore{Dir(n.dir), n},
+		Gate:     CDIGate{Dir: n.cdi, Driver: driverName},
 		Status:   n.status,
+		Claims: func(_ context.Context, namespace, name string) (*resourceapi.ResourceClaim, error) {
+			if n.claimsErr != nil {
+				return nil, n.claimsErr
+			}
+			if claim := n.allocated[namespace+"/"+name]; claim != nil {
+				return claim, nil
+			}
+			return nil, apierrors.NewNotFound(resourceapi.Resource("resourceclaims"), name)
+		},
 		Pods: func(ctx context.Context, namespace, name string) (*v1.Pod, error) {
 			n.podsDeadline, _ = ctx.Deadline()
 			if n.podsErr != nil {
@@ -132,6 +151,7 @@ func (n *node) start() {
 	if err != nil {
 		n.t.Fatal(err)
 	}
+	n.SetConnected(true)
 }
 
 type crash struct{}
@@ -211,6 +231,9 @@ func (s crashingStore) Save(claim *Claim) error {
 // fakeCNI is a network with addresses that are leased. It panics if an interface
 // is added twice.
 type fakeCNI struct {
+	mutex sync.Mutex
+	// hangs makes a command wait for the channel, or until its context is done.
+	hangs          map[string]chan struct{}
 	interfaces     map[string]string // by sandbox and name: address
 	leases         map[string]string // by address: sandbox and name
 	calls          []string
@@ -226,7 +249,31 @@ type fakeCNI struct {
 
 func (f *fakeCNI) Validate(context.Context, []byte) error { return f.validateErr }
 
-func (f *fakeCNI) Add(_ context.Context, _ []byte, a *Attachment) (cnitypes.Result, error) {
+// hang is called without the mutex.
+func (f *fakeCNI) hang(ctx context.Context, command string, a *Attachment) error {
+	f.mutex.Lock()
+	until := f.hangs[command+" "+a.InterfaceName]
+	if until != nil {
+		f.calls = append(f.calls, "hanging "+command+" "+a.SandboxID+"/"+a.InterfaceName)
+	}
+	f.mutex.Unlock()
+	if until == nil {
+		return nil
+	}
+	select {
+	case <-until:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (f *fakeCNI) Add(ctx context.Context, _ []byte, a *Attachment) (cnitypes.Result, error) {
+	if err := f.hang(ctx, "ADD", a); err != nil {
+		return nil, err
+	}
+	f.mutex.Lock()
+	defer f.mutex.Unlock()
 	key := a.SandboxID + "/" + a.InterfaceName
 	f.calls = append(f.calls, "ADD "+key)
 	if f.interfaces[key] != "" {
@@ -261,9 +308,21 @@ func (f *fakeCNI) Add(_ context.Context, _ []byte, a *Attachment) (cnitypes.Resu
 	return result, nil
 }
 
-func (f *fakeCNI) Check(_ context.Context, _ []byte, a *Attachment) error { return f.checkErr }
+func (f *fakeCNI) Check(ctx context.Context, _ []byte, a *Attachment) error {
+	if err := f.hang(ctx, "CHECK", a); err != nil {
+		return err
+	}
+	f.mutex.Lock()
+	defer f.mutex.Unlock()
+	return f.checkErr
+}
 
 func (f *fakeCNI) Del(ctx context.Context, network []byte, a *Attachment) error {
+	if err := f.hang(ctx, "DEL", a); err != nil {
+		return err
+	}
+	f.mutex.Lock()
+	defer f.mutex.Unlock()
 	if f.crashBeforeDel {
 		f.crashBeforeDel = false
 		panic(crash{})
@@ -329,6 +388,7 @@ func (n *node) newClaim(name string, devices ...string) *resourceapi.ResourceCla
 		claim.Status.Allocation.Devices.Results = append(claim.Status.Allocation.Devices.Results,
 			resourceapi.DeviceRequestAllocationResult{Request: "network", Driver: driverName, Pool: nodeName, Device: device})
 	}
+	n.allocated[namespace+"/"+name] = claim
 	return claim
 }
 
@@ -429,9 +489,11 @@ func (n *node) expectInterfaces(expected ...string) {
 func (n *node) expectNothingLeft() {
 	n.t.Helper()
 	n.expectInterfaces()
-	files, err := os.ReadDir(n.dir)
-	if err != nil || len(files) != 0 {
-		n.t.Errorf("files %v, error %v", files, err)
+	for _, dir := range []string{n.dir, n.cdi} {
+		files, err := os.ReadDir(dir)
+		if err != nil || len(files) != 0 {
+			n.t.Errorf("files %v, error %v", files, err)
+		}
 	}
 	if len(n.claims) != 0 {
 		n.t.Errorf("claims: %v", n.claims)
@@ -1089,6 +1151,7 @@ func TestPrepare(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// It needs nothing that would have to exist.
 	expected := kubeletplugin.PrepareResult{Devices: []kubeletplugin.Device{{Requests: []string{"network"}, PoolName: nodeName, DeviceName: "net-0"}}}
 	if result := results[mixed.UID]; !reflect.DeepEqual(result, expected) {
 		t.Errorf("result:\n got %+v\nwant %+v", result, expected)
@@ -1259,7 +1322,9 @@ func TestStatusWrites(t *testing.T) {
 		"forbidden": {apierrors.NewForbidden(resource, "claim", errors.New("no")), true, false},
 		"gone":      {apierrors.NewNotFound(resource, "claim"), false, false},
 		"replaced":  {apierrors.NewConflict(resource, "claim", errors.New("uid")), false, false},
-		"freed":     {apierrors.NewInvalid(schema.GroupKind{}, "claim", nil), false, false},
+		"freed":     {apierrors.NewInvalid(schema.GroupKind{}, "claim", field.ErrorList{field.Invalid(field.NewPath("status", "devices"), "net-0", "must be an allocated device in the claim")}), false, false},
+		// The form that the granular authorization gives to a refusal.
+		"refused": {apierrors.NewInvalid(schema.GroupKind{}, "claim", field.ErrorList{field.Forbidden(field.NewPath("status", "devices"), "changing status.devices requires ...")}), true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t)
@@ -1271,6 +1336,12 @@ func TestStatusWrites(t *testing.T) {
 			n.drain()
 			if retried := n.queue.NumRequeues(claim.UID) > 0; retried != tc.prepared {
 				t.Errorf("while prepared, retried: %v", retried)
+			}
+			event := n.event()
+			if said := strings.HasPrefix(event, "Warning FailedWriteDeviceStatus driver network.dra.example.com on node node-1 may not write the status"); said != (name == "forbidden" || name == "refused") {
+				t.Errorf("event %q", event)
+			} else if said {
+				n.expectMetric("dra_network_status_writes_total", "forbidden", 1)
 			}
 			n.queue.Forget(claim.UID)
 			if err := n.tryUnprepare(claim); err != nil {

@@ -18,9 +18,9 @@ package driver
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -33,28 +33,40 @@ import (
 
 // NRI connects a driver to the container runtime.
 type NRI struct {
-	driver    *Driver
-	socket    string
-	ctx       context.Context
-	connected atomic.Bool
+	driver *Driver
+	socket string
+	// registration is the constant, except in tests.
+	registration time.Duration
+}
+
+// session is one connection to the container runtime.
+type session struct {
+	*NRI
+	ctx  context.Context
+	conn *usedConn
 	// timeout returns how long the runtime waits for an answer. A plugin
 	// which needs longer is disconnected, and its error is not seen.
 	timeout func() time.Duration
-	// registration is the constant, except in tests.
-	registration time.Duration
-	// synchronizing is the one job that goes on after Synchronize.
-	synchronizing sync.WaitGroup
+	// abandoned says that nobody waits for this connection any more.
+	abandoned atomic.Bool
+	// configured says that the runtime has configured the plugin.
+	configured atomic.Bool
+	// synchronized says that the runtime tells about pods.
+	synchronized atomic.Bool
 }
 
 var (
-	_ stub.SynchronizeInterface = &NRI{}
-	_ stub.RunPodInterface      = &NRI{}
-	_ stub.StopPodInterface     = &NRI{}
-	_ stub.RemovePodInterface   = &NRI{}
+	_ stub.ConfigureInterface       = &session{}
+	_ stub.SynchronizeInterface     = &session{}
+	_ stub.RunPodInterface          = &session{}
+	_ stub.StopPodInterface         = &session{}
+	_ stub.RemovePodInterface       = &session{}
+	_ stub.CreateContainerInterface = &session{}
 )
 
 const (
-	pluginName  = "dra-network-driver"
+	// PluginName is how NRI knows the driver.
+	PluginName  = "dra-network-driver"
 	pluginIndex = "50"
 	reconnect   = time.Second
 	// registration is how long the runtime may take until it tells about its pods.
@@ -66,21 +78,17 @@ func NewNRI(driver *Driver, socket string) *NRI {
 	return &NRI{driver: driver, socket: socket, registration: registration}
 }
 
-// Connected says whether the runtime tells the driver about pods.
-func (n *NRI) Connected() bool { return n.connected.Load() }
-
 // Run connects, and does so again whenever the connection is lost, for example
 // because the runtime is restarted, until the context is done.
 func (n *NRI) Run(ctx context.Context) {
 	logger := klog.LoggerWithName(klog.FromContext(ctx), "nri")
-	n.ctx = klog.NewContext(ctx, logger)
+	ctx = klog.NewContext(ctx, logger)
 	said := ""
 	for ctx.Err() == nil {
-		err := n.connect(ctx, logger)
-		if n.Connected() {
+		synchronized, err := n.connect(ctx, logger)
+		if synchronized {
 			said = ""
 		}
-		n.setConnected(false)
 		if ctx.Err() != nil {
 			break
 		}
@@ -97,62 +105,90 @@ func (n *NRI) Run(ctx context.Context) {
 		case <-ctx.Done():
 		}
 	}
-	n.synchronizing.Wait()
+	n.driver.Wait()
 }
 
 // connect returns when the connection is lost, or did not get anywhere.
-func (n *NRI) connect(ctx context.Context, logger klog.Logger) error {
-	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", n.socket)
+func (n *NRI) connect(ctx context.Context, logger klog.Logger) (synchronized bool, err error) {
+	dialed, err := (&net.Dialer{}).DialContext(ctx, "unix", n.socket)
 	if err != nil {
-		return err
+		return false, err
 	}
+	conn := &usedConn{Conn: dialed}
 	defer conn.Close()
-	plugin, err := stub.New(n,
-		stub.WithPluginName(pluginName),
+	s := &session{NRI: n, ctx: ctx, conn: conn}
+	plugin, err := stub.New(s,
+		stub.WithPluginName(PluginName),
 		stub.WithPluginIdx(pluginIndex),
 		stub.WithConnection(conn),
 		stub.WithLogger(nriLogger{logger}),
 	)
 	if err != nil {
-		return err
+		return false, err
 	}
-	n.timeout = plugin.RequestTimeout
+	s.timeout = plugin.RequestTimeout
+	defer n.driver.SetConnected(false)
 	ended := make(chan error, 1)
 	go func() { ended <- plugin.Run(ctx) }()
-	// Until the runtime has configured the plugin, the library waits for that and for
-	// nothing else: it cannot be stopped, and does not notice that the connection was
-	// lost.
 	late := time.NewTimer(n.registration)
 	defer late.Stop()
 	for {
 		select {
 		case err := <-ended:
-			return err
+			return s.synchronized.Load(), err
 		case <-late.C:
-			if !n.Connected() {
-				return fmt.Errorf("the container runtime did not complete the registration within %s", n.registration)
+			if !s.synchronized.Load() {
+				s.abandon(plugin, ended)
+				return false, fmt.Errorf("the container runtime did not complete the registration within %s", n.registration)
 			}
 		case <-ctx.Done():
-			if n.Connected() {
-				plugin.Stop()
-				<-ended
-			}
-			return context.Cause(ctx)
+			s.abandon(plugin, ended)
+			return s.synchronized.Load(), context.Cause(ctx)
 		}
 	}
 }
 
-func (n *NRI) setConnected(connected bool) {
-	n.connected.Store(connected)
-	value := 0.0
-	if connected {
-		value = 1
-	}
-	n.driver.Metrics.nriConnected.Set(value)
+// usedConn knows whether something was written to it. The library does that when it
+// begins to wait for its configuration.
+type usedConn struct {
+	net.Conn
+	used atomic.Bool
 }
 
-// Synchronize is called once for each connection.
-func (n *NRI) Synchronize(_ context.Context, pods []*api.PodSandbox, _ []*api.Container) ([]*api.ContainerUpdate, error) {
+// Write implements [net.Conn].
+func (c *usedConn) Write(data []byte) (int, error) {
+	c.used.Store(true)
+	return c.Conn.Write(data)
+}
+
+// abandon ends what the library does for a connection. Until the runtime has configured
+// the plugin, the library waits for that and for nothing else: it cannot be stopped, and
+// does not notice that the connection was lost. So it gets configured here, and that fails.
+func (s *session) abandon(plugin stub.Stub, ended <-chan error) {
+	s.abandoned.Store(true)
+	if service, ok := plugin.(api.PluginService); ok && s.conn.used.Load() && !s.configured.Load() {
+		// The channel that takes the error has place for one, the library takes one.
+		go func() { _, _ = service.Configure(s.ctx, &api.ConfigureRequest{}) }()
+	}
+	plugin.Stop()
+	<-ended
+}
+
+// Configure is called once for each connection, before Synchronize.
+func (s *session) Configure(context.Context, string, string, string) (api.EventMask, error) {
+	s.configured.Store(true)
+	if s.abandoned.Load() {
+		return 0, errors.New("the connection is not used any more")
+	}
+	return 0, nil // all that there are functions for
+}
+
+// Synchronize is called once for each connection. The runtime starts no pod before it
+// returns.
+func (s *session) Synchronize(_ context.Context, pods []*api.PodSandbox, _ []*api.Container) ([]*api.ContainerUpdate, error) {
+	if s.abandoned.Load() {
+		return nil, errors.New("the connection is not used any more")
+	}
 	sandboxes := make([]Sandbox, 0, len(pods))
 	for _, pod := range pods {
 		sandbox := sandboxOf(pod)
@@ -160,30 +196,46 @@ func (n *NRI) Synchronize(_ context.Context, pods []*api.PodSandbox, _ []*api.Co
 		sandbox.Running = pod.GetPid() != 0
 		sandboxes = append(sandboxes, sandbox)
 	}
-	finish := n.driver.Synchronize(sandboxes)
-	n.synchronizing.Go(func() { finish(n.ctx) })
-	n.setConnected(true)
+	finish := s.driver.Synchronize(sandboxes)
+	s.driver.background.Go(func() { finish(s.ctx) })
+	s.synchronized.Store(true)
+	s.driver.SetConnected(true)
 	return nil, nil
 }
 
 // RunPodSandbox is called when a pod has its network namespace, before any of
 // its containers. An error makes the runtime discard the sandbox.
-func (n *NRI) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) error {
-	// Leave time for CNI DEL and for the answer.
-	ctx, cancel := context.WithTimeout(klog.NewContext(ctx, klog.FromContext(n.ctx)), n.timeout()/2)
+func (s *session) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) error {
+	ctx, cancel := s.inTime(ctx)
 	defer cancel()
-	return n.driver.Attach(ctx, sandboxOf(pod))
+	return s.driver.AttachInTime(ctx, sandboxOf(pod))
+}
+
+// CreateContainer is called before each container of a pod. If something is missing,
+// because the driver did not hear of the sandbox in time, then this is the last chance.
+func (s *session) CreateContainer(ctx context.Context, pod *api.PodSandbox, _ *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
+	ctx, cancel := s.inTime(ctx)
+	defer cancel()
+	return nil, nil, s.driver.AttachInTime(ctx, sandboxOf(pod))
 }
 
 // StopPodSandbox is called before the network namespace is removed.
-func (n *NRI) StopPodSandbox(ctx context.Context, pod *api.PodSandbox) error {
-	return n.driver.Detach(klog.NewContext(ctx, klog.FromContext(n.ctx)), pod.GetId())
+func (s *session) StopPodSandbox(ctx context.Context, pod *api.PodSandbox) error {
+	ctx, cancel := s.inTime(ctx)
+	defer cancel()
+	return s.driver.DetachInTime(ctx, pod.GetId())
 }
 
 // RemovePodSandbox is called when nothing is left of a sandbox, also when another
 // plugin or the runtime failed to start it.
-func (n *NRI) RemovePodSandbox(ctx context.Context, pod *api.PodSandbox) error {
-	return n.driver.Detach(klog.NewContext(ctx, klog.FromContext(n.ctx)), pod.GetId())
+func (s *session) RemovePodSandbox(ctx context.Context, pod *api.PodSandbox) error {
+	return s.StopPodSandbox(ctx, pod)
+}
+
+// inTime is the context of a request. It ends while there is still time for the answer:
+// one that comes too late is not read, and the pod starts.
+func (s *session) inTime(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(klog.NewContext(ctx, klog.FromContext(s.ctx)), s.timeout()*3/4)
 }
 
 func sandboxOf(pod *api.PodSandbox) Sandbox {

@@ -21,7 +21,9 @@ import (
 	"errors"
 	"net"
 	"path/filepath"
+	goruntime "runtime"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -81,7 +83,7 @@ func register(t *testing.T, ctx context.Context, listener net.Listener) *fakeRun
 	}
 	mux.Unblock()
 
-	if request := <-r.registered; request.PluginName != pluginName || request.PluginIdx != pluginIndex {
+	if request := <-r.registered; request.PluginName != PluginName || request.PluginIdx != pluginIndex {
 		t.Errorf("registered as %+v", request)
 	}
 	return r
@@ -96,7 +98,7 @@ func accept(t *testing.T, ctx context.Context, listener net.Listener, pods ...*a
 		t.Fatal(err)
 	}
 	var events api.EventMask
-	events.Set(api.Event_RUN_POD_SANDBOX, api.Event_STOP_POD_SANDBOX, api.Event_REMOVE_POD_SANDBOX)
+	events.Set(api.Event_RUN_POD_SANDBOX, api.Event_STOP_POD_SANDBOX, api.Event_REMOVE_POD_SANDBOX, api.Event_CREATE_CONTAINER)
 	if configured.Events != int32(events) {
 		mask := api.EventMask(configured.Events)
 		t.Errorf("subscribed to %s", mask.PrettyString())
@@ -142,7 +144,7 @@ func TestNRI(t *testing.T) {
 	running.Go(func() { nri.Run(ctx) })
 
 	runtime := accept(t, ctx, listener)
-	if !nri.Connected() {
+	if !n.Connected() {
 		t.Error("not connected")
 	}
 	n.expectMetric("dra_network_nri_connected", "", 1)
@@ -153,8 +155,8 @@ func TestNRI(t *testing.T) {
 	n.cni.addErr = errors.New("no such master")
 	expectError(t, event(runtime, api.Event_RUN_POD_SANDBOX, sandbox), "no such master")
 	n.expectInterfaces()
-	// Half of the time that the runtime waits is left for DEL.
-	if latest := time.Now().Add(300 * time.Second); n.podsDeadline.IsZero() || n.podsDeadline.After(latest) {
+	// A quarter of the time that the runtime waits is left for the answer.
+	if latest := time.Now().Add(450 * time.Second); n.podsDeadline.IsZero() || n.podsDeadline.After(latest) {
 		t.Errorf("attaching may take until %s, want %s at the latest", n.podsDeadline, latest)
 	}
 	n.cni.addErr = nil
@@ -165,19 +167,19 @@ func TestNRI(t *testing.T) {
 
 	// After its restart, the runtime has another sandbox of the pod, in which
 	// nobody attached anything, and the process of the first has ended.
-	runtime.close()
 	other := n.newClaim("other", "net-1")
 	n.newPod("other", "other")
 	n.mustPrepare(other)
+	n.mustPrepare(n.newClaim("stopped", "net-2"))
+	runtime.close()
 	delete(n.netns, sandbox.NetNS)
 	sandbox.Running = false
 	second := n.newSandbox("other", "second")
 	n.newPod("stopped", "stopped")
-	n.mustPrepare(n.newClaim("stopped", "net-2"))
 	stopped := n.newSandbox("stopped", "stopped")
 	stopped.Running = false
 	runtime = accept(t, ctx, listener, podSandbox(sandbox), podSandbox(second), podSandbox(stopped))
-	nri.synchronizing.Wait()
+	n.Wait()
 	n.expectInterfaces("second/net1")
 	if err := event(runtime, api.Event_STOP_POD_SANDBOX, second); err != nil {
 		t.Fatal(err)
@@ -201,7 +203,7 @@ func TestNRI(t *testing.T) {
 
 	cancel()
 	running.Wait()
-	if nri.Connected() {
+	if n.Connected() {
 		t.Error("still connected")
 	}
 	n.expectMetric("dra_network_nri_connected", "", 0)
@@ -225,14 +227,19 @@ func TestNRIUnfinished(t *testing.T) {
 	var running sync.WaitGroup
 	running.Go(func() { nri.Run(ctx) })
 
-	// Each time the driver comes back.
-	for range 2 {
+	// Each time the driver comes back, and nothing of the former time goes on.
+	for range 5 {
 		defer register(t, ctx, listener).close()
+	}
+	stacks := make([]byte, 1<<20)
+	stacks = stacks[:goruntime.Stack(stacks, true)]
+	if running := strings.Count(string(stacks), "stub.(*stub).Start("); running > 1 {
+		t.Errorf("%d connections are waited for:\n%s", running, stacks)
 	}
 	// It also ends when it is told to while nobody answers.
 	cancel()
 	running.Wait()
-	if nri.Connected() {
+	if n.Connected() {
 		t.Error("want no connection")
 	}
 }

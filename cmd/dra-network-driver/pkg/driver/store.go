@@ -134,31 +134,12 @@ func (d Dir) Load() ([]*Claim, error) {
 }
 
 // Save replaces the file of the claim.
-func (d Dir) Save(claim *Claim) (err error) {
+func (d Dir) Save(claim *Claim) error {
 	data, err := json.Marshal(claim)
 	if err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(string(d), string(claim.UID)+".new-*")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, os.Remove(f.Name()))
-		}
-	}()
-	_, err = f.Write(data)
-	if err == nil {
-		err = f.Sync()
-	}
-	if err := errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(f.Name(), d.file(claim.UID)); err != nil {
-		return err
-	}
-	return d.sync()
+	return writeFile(d.file(claim.UID), data)
 }
 
 // Delete removes the file of the claim, if there is one.
@@ -166,16 +147,7 @@ func (d Dir) Delete(uid types.UID) error {
 	if err := os.Remove(d.file(uid)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return d.sync()
+	return syncDir(string(d))
 }
 
 func (d Dir) file(uid types.UID) string { return filepath.Join(string(d), string(uid)+suffix) }
-
-// sync makes the names of files durable.
-func (d Dir) sync() error {
-	f, err := os.Open(string(d))
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
-}

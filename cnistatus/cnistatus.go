@@ -20,9 +20,11 @@ limitations under the License.
 //   - networkData describes the one interface in the container that the device
 //     stands for: its name, its addresses with their prefix lengths, and its
 //     hardware address. What the plugins created on the host is not in there.
-//   - data is the whole result, in the form of the newest version of the CNI
+//   - data is the result, in the form of the newest version of the CNI
 //     specification, whatever version the plugins used. So readers need to know
-//     only one form.
+//     only one form. The paths of sandboxes are left out: they mean something only
+//     on the node, and not for long. Which interface is the container's says
+//     networkData.
 //
 // What does not fit into the limits of the API is an error that names the field.
 // Nothing is ever cut off: a status that lacks an address would be a wrong one.
@@ -235,6 +237,19 @@ func (i *Interface) NetworkData() *resourceapi.NetworkDeviceData {
 	return data
 }
 
+// withoutSandboxes returns a result that does not have the paths of the sandboxes in which
+// its interfaces are.
+func withoutSandboxes(result *cni.Result) *cni.Result {
+	copied := *result
+	copied.Interfaces = make([]*cni.Interface, 0, len(result.Interfaces))
+	for _, iface := range result.Interfaces {
+		iface = iface.Copy()
+		iface.Sandbox = ""
+		copied.Interfaces = append(copied.Interfaces, iface)
+	}
+	return &copied
+}
+
 // Write puts the result of CNI plugins into the status of a device: networkData
 // and data. name is that of the interface which the plugins were asked for. If
 // the result is about something else, or does not fit, then the status is left
@@ -255,7 +270,7 @@ func Write(status *resourceapi.AllocatedDeviceStatus, result types.Result, name 
 	if err != nil {
 		return err
 	}
-	data, err := json.Marshal(converted)
+	data, err := json.Marshal(withoutSandboxes(converted))
 	if err != nil {
 		return fmt.Errorf("cannot encode the CNI result: %w", err)
 	}
@@ -288,7 +303,8 @@ func ReadInterface(status *resourceapi.AllocatedDeviceStatus) (*Interface, error
 }
 
 // ReadResult returns the CNI result in the status of a device, nil if it has no
-// data. It is an error if the data is something else.
+// data. It is an error if the data is something else. [Select] needs the sandboxes, which
+// are not in there: [ReadInterface] returns the interface of the container.
 func ReadResult(status *resourceapi.AllocatedDeviceStatus) (*cni.Result, error) {
 	if status.Data == nil || len(status.Data.Raw) == 0 {
 		return nil, nil

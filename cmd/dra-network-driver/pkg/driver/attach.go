@@ -1,0 +1,468 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package driver
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync/atomic"
+
+	cnitypes "github.com/containernetworking/cni/pkg/types"
+
+	v1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
+	"k8s.io/klog/v2"
+
+	"kubernetes-dra/cnistatus"
+)
+
+// errLate says that the container runtime does not wait any longer.
+var errLate = errors.New("not done within the time that the container runtime waits (for containerd, plugin_request_timeout in its configuration of NRI)")
+
+// AttachInTime is Attach for somebody who needs an answer when the context is done. With
+// an error, everything gets undone, after the answer if that takes long.
+func (d *Driver) AttachInTime(ctx context.Context, sandbox Sandbox) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var decided atomic.Bool
+	decide := func() bool { return decided.CompareAndSwap(false, true) }
+	result := make(chan error, 1)
+	d.background.Go(func() { result <- d.connect(ctx, sandbox, decide) })
+	select {
+	case err := <-result:
+		return err
+	case <-ctx.Done():
+		if decide() {
+			return fmt.Errorf("attaching the network devices of pod %s/%s: %w", sandbox.PodNamespace, sandbox.PodName, errLate)
+		}
+		// It was done at the last moment.
+		return <-result
+	}
+}
+
+// Attach connects a pod to the networks of its claims. If that fails for one of
+// them, then none is left that was not connected before, because the container
+// runtime discards the sandbox, and does not tell.
+func (d *Driver) Attach(ctx context.Context, sandbox Sandbox) error {
+	return d.connect(ctx, sandbox, func() bool { return true })
+}
+
+// connect undoes what it has done unless decide returns true at the end.
+func (d *Driver) connect(ctx context.Context, sandbox Sandbox, decide func() bool) error {
+	if !d.mayHaveClaims(sandbox) {
+		return nil
+	}
+	pod, err := d.Pods(ctx, sandbox.PodNamespace, sandbox.PodName)
+	if apierrors.IsNotFound(err) {
+		return nil // of the kubelet's own, or deleted by force
+	}
+	if err != nil {
+		return fmt.Errorf("cannot find out which network devices pod %s/%s has: %w", sandbox.PodNamespace, sandbox.PodName, err)
+	}
+	if pod.UID != sandbox.PodUID {
+		return nil // the kubelet's own pods have another UID in the API
+	}
+	names, err := claimNames(pod)
+	if err != nil {
+		return fmt.Errorf("pod %s: %w", klog.KObj(pod), err)
+	}
+	claims, unlock, err := d.lockClaims(ctx, sandbox.PodNamespace, names)
+	if err == nil {
+		defer unlock()
+		err = d.attachAll(ctx, claims, sandbox, decide)
+	}
+	if err != nil {
+		d.Events.Event(pod, v1.EventTypeWarning, EventAttachFailed, err.Error())
+	}
+	return err
+}
+
+// attachAll connects the devices of claims, whose locks are held.
+func (d *Driver) attachAll(ctx context.Context, claims []*Claim, sandbox Sandbox, decide func() bool) error {
+	var fresh []func(*Ready)
+	fail := func(message string, err error) error {
+		for _, undo := range fresh {
+			undo(d.ready(nil, metav1.ConditionFalse, ReasonPodIncomplete, message))
+		}
+		return err
+	}
+	for _, claim := range claims {
+		defer d.changed(claim)
+		for _, device := range claim.Devices {
+			attached, err := d.attach(ctx, claim, device, sandbox)
+			if err != nil {
+				return fail(fmt.Sprintf("not attached, because another device of pod %s failed", sandbox.PodName),
+					fmt.Errorf("network device %s of claim %s/%s: %w", device.Name, claim.Namespace, claim.Name, err))
+			}
+			if attached {
+				fresh = append(fresh, func(ready *Ready) {
+					// What fails is tried again later.
+					_ = d.detach(ctx, claim, device, ready)
+				})
+			}
+		}
+	}
+	if !decide() {
+		return fail(fmt.Sprintf("pod %s was not started: its devices were %v", sandbox.PodName, errLate), fmt.Errorf("network devices of pod %s/%s: %w", sandbox.PodNamespace, sandbox.PodName, errLate))
+	}
+	d.mutex.Lock()
+	defer d.mutex.Unlock()
+	d.complete.Insert(sandbox.ID)
+	return nil
+}
+
+// claimNames returns the names of the claims that a pod uses, in its order: the
+// default names of the interfaces depend on it.
+func claimNames(pod *v1.Pod) ([]string, error) {
+	var names []string
+	add := func(name string) {
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	for i := range pod.Spec.ResourceClaims {
+		name, _, err := resourceclaim.Name(pod, &pod.Spec.ResourceClaims[i])
+		if err != nil {
+			return nil, err
+		}
+		if name != nil {
+			add(*name)
+		}
+	}
+	if extended := pod.Status.ExtendedResourceClaimStatus; extended != nil {
+		add(extended.ResourceClaimName)
+	}
+	return names, nil
+}
+
+// lockClaims returns the claims that are prepared under these names, in this order, and
+// locks them.
+func (d *Driver) lockClaims(ctx context.Context, namespace string, names []string) (claims []*Claim, unlock func(), err error) {
+	var unlocks []func()
+	unlock = func() {
+		for _, unlock := range unlocks {
+			unlock()
+		}
+	}
+	uids := claimUIDs(d.claimsByName(namespace, names))
+	for _, uid := range slices.Sorted(slices.Values(uids)) {
+		one, err := d.lockClaim(ctx, uid)
+		if err != nil {
+			unlock()
+			return nil, nil, err
+		}
+		unlocks = append(unlocks, one)
+	}
+	claims = d.claimsByName(namespace, names)
+	if !slices.Equal(claimUIDs(claims), uids) {
+		unlock()
+		return nil, nil, errors.New("the claims of the pod have just changed, it will be tried again")
+	}
+	return claims, unlock, nil
+}
+
+func claimUIDs(claims []*Claim) []types.UID {
+	uids := make([]types.UID, 0, len(claims))
+	for _, claim := range claims {
+		uids = append(uids, claim.UID)
+	}
+	return uids
+}
+
+// claimsByName leaves out those that are only of other drivers.
+func (d *Driver) claimsByName(namespace string, names []string) []*Claim {
+	d.mutex.Lock()
+	defer d.mutex.Unlock()
+	var claims []*Claim
+	for _, name := range names {
+		for _, claim := range d.claims {
+			if claim.Namespace == namespace && claim.Name == name && !claim.Released {
+				claims = append(claims, claim)
+			}
+		}
+	}
+	return claims
+}
+
+// mayHaveClaims returns false if nothing has to be done for the sandbox.
+func (d *Driver) mayHaveClaims(sandbox Sandbox) bool {
+	d.mutex.Lock()
+	defer d.mutex.Unlock()
+	if d.complete.Has(sandbox.ID) {
+		return false
+	}
+	for _, claim := range d.claims {
+		if claim.Namespace == sandbox.PodNamespace && !claim.Released && len(claim.Devices) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// attach makes sure that the device is connected to the sandbox. It returns whether it
+// was not before. The lock of the claim is held.
+func (d *Driver) attach(ctx context.Context, claim *Claim, device *Device, sandbox Sandbox) (bool, error) {
+	if sandbox.NetNS == "" {
+		return false, errors.New("the pod uses the host's network; it cannot have network devices")
+	}
+	if a := device.Attachment; a != nil {
+		if a.SandboxID == sandbox.ID && a.Phase == Added {
+			return false, d.Gate.Set(claim)
+		}
+		if a.PodUID != sandbox.PodUID {
+			return false, fmt.Errorf("it is in use by pod %s/%s, and can be in one pod at a time", a.PodNamespace, a.PodName)
+		}
+		// The former sandbox of the pod, or an ADD of which the end is unknown.
+		if err := d.detach(ctx, claim, device, nil); err != nil {
+			return false, err
+		}
+	}
+	if ctx.Err() != nil {
+		return false, errLate
+	}
+	name, err := d.interfaceName(device, sandbox)
+	if err != nil {
+		return false, err
+	}
+	err = d.change(claim, func() {
+		device.Attachment = &Attachment{
+			Phase:         Adding,
+			PodNamespace:  sandbox.PodNamespace,
+			PodName:       sandbox.PodName,
+			PodUID:        sandbox.PodUID,
+			SandboxID:     sandbox.ID,
+			NetNS:         sandbox.NetNS,
+			InterfaceName: name,
+		}
+	})
+	if err != nil {
+		d.mutex.Lock()
+		defer d.mutex.Unlock()
+		device.Attachment = nil
+		d.countAttachments()
+		return false, err
+	}
+	logger := klog.FromContext(ctx).WithValues("claim", klog.KRef(claim.Namespace, claim.Name), "device", device.Name, "pod", klog.KRef(sandbox.PodNamespace, sandbox.PodName), "interface", name)
+	if err := d.add(ctx, claim, device); err != nil {
+		logger.Error(err, "CNI ADD failed")
+		if ctx.Err() != nil {
+			// The plugin was stopped, and does not know why.
+			err = fmt.Errorf("CNI ADD was %w: %w", errLate, err)
+		}
+		err = fmt.Errorf("interface %s: %w", name, err)
+		ready := d.ready(device.Ready, metav1.ConditionFalse, ReasonAddFailed, err.Error())
+		if err := d.detach(ctx, claim, device, ready); err != nil {
+			logger.Error(err, "CNI DEL after a failed ADD failed, too, will try again")
+		}
+		return false, err
+	}
+	logger.V(2).Info("Attached network device")
+	return true, nil
+}
+
+// add runs CNI ADD.
+func (d *Driver) add(ctx context.Context, claim *Claim, device *Device) error {
+	return d.runCNI(ctx, "ADD", claim, device.Attachment, func(ctx context.Context) error {
+		result, err := d.CNI.Add(ctx, device.Network, device.Attachment)
+		if err != nil {
+			return err
+		}
+		return d.added(claim, device, result)
+	})
+}
+
+// added stores what ADD has done, and lets containers use it. An error means that it
+// cannot be reported.
+func (d *Driver) added(claim *Claim, device *Device, result cnitypes.Result) error {
+	encoded, err := json.Marshal(result)
+	if err != nil {
+		return err
+	}
+	a := device.Attachment
+	if err := cnistatus.Write(&resourceapi.AllocatedDeviceStatus{}, result, a.InterfaceName); err != nil {
+		return fmt.Errorf("what the CNI plugins of its network returned does not fit into the status of the claim: %w", err)
+	}
+	err = d.change(claim, func() {
+		a.Phase, a.Result = Added, encoded
+		device.Ready = d.ready(device.Ready, metav1.ConditionTrue, ReasonAttached, fmt.Sprintf("interface %s of pod %s", a.InterfaceName, a.PodName))
+		claim.Reported = true
+	})
+	if err != nil {
+		return err
+	}
+	return d.Gate.Set(claim)
+}
+
+// interfaceName returns a name which the sandbox does not have yet.
+func (d *Driver) interfaceName(device *Device, sandbox Sandbox) (string, error) {
+	d.mutex.Lock()
+	defer d.mutex.Unlock()
+	used := make(map[string]*Device)
+	for _, claim := range d.claims {
+		for _, other := range claim.Devices {
+			if other != device && other.Attachment != nil && other.Attachment.SandboxID == sandbox.ID {
+				used[other.Attachment.InterfaceName] = other
+			}
+		}
+	}
+	if name := device.InterfaceName; name != "" {
+		if other := used[name]; other != nil {
+			return "", fmt.Errorf("the interface name %s is taken by network device %s of the same pod", name, other.Name)
+		}
+		return name, nil
+	}
+	for i := 1; ; i++ {
+		name := fmt.Sprintf("net%d", i)
+		if used[name] == nil {
+			return name, nil
+		}
+	}
+}
+
+// detach runs CNI DEL for a device that has an attachment. After that, the device
+// has the given condition; nil says that there is nothing to report about it. The
+// lock of the claim is held.
+func (d *Driver) detach(ctx context.Context, claim *Claim, device *Device, after *Ready) error {
+	a := device.Attachment
+	logger := klog.FromContext(ctx).WithValues("claim", klog.KRef(claim.Namespace, claim.Name), "device", device.Name, "pod", klog.KRef(a.PodNamespace, a.PodName), "interface", a.InterfaceName)
+	err := d.change(claim, func() {
+		a.Phase, a.Result = Deleting, nil
+		d.complete.Delete(a.SandboxID)
+		if after != nil {
+			device.Ready, claim.Reported = after, true
+		}
+	})
+	if err != nil {
+		return err
+	}
+	if err := d.Gate.Set(claim); err != nil {
+		// What stays is tied to a sandbox that ends.
+		logger.Error(err, "Containers which use the device cannot be kept from being created")
+	}
+	gone := *a
+	if !d.NetNSExists(a.NetNS) {
+		gone.NetNS = ""
+	}
+	// This has to be tried even when the caller does not wait any longer.
+	err = d.runCNI(context.WithoutCancel(ctx), "DEL", claim, a, func(ctx context.Context) error {
+		return d.CNI.Del(ctx, device.Network, &gone)
+	})
+	if err != nil {
+		err = fmt.Errorf("interface %s: %w", a.InterfaceName, err)
+		return errors.Join(err, d.change(claim, func() {
+			device.Ready = d.ready(device.Ready, metav1.ConditionFalse, ReasonDelFailed, err.Error())
+			claim.Reported = true
+		}))
+	}
+	logger.V(2).Info("Detached network device")
+	return d.change(claim, func() {
+		device.Attachment = nil
+		// A failure of ADD stays visible when DEL had to be tried again.
+		if after == nil && (device.Ready == nil || device.Ready.Reason != ReasonAddFailed && device.Ready.Reason != ReasonPodIncomplete) {
+			device.Ready = nil
+		}
+	})
+}
+
+// ending is a sandbox that is being disconnected.
+type ending struct {
+	done chan struct{}
+	// err is there when that is done.
+	err error
+}
+
+// DetachInTime is Detach for somebody who needs an answer when the context is done. What
+// was begun goes on after that, once for each sandbox.
+func (d *Driver) DetachInTime(ctx context.Context, sandboxID string) error {
+	d.mutex.Lock()
+	e := d.ending[sandboxID]
+	if e == nil {
+		e = &ending{done: make(chan struct{})}
+		d.ending[sandboxID] = e
+		d.background.Go(func() {
+			e.err = d.Detach(context.WithoutCancel(ctx), sandboxID)
+			d.mutex.Lock()
+			defer d.mutex.Unlock()
+			delete(d.ending, sandboxID)
+			close(e.done)
+		})
+	}
+	d.mutex.Unlock()
+	select {
+	case <-e.done:
+		return e.err
+	case <-ctx.Done():
+		return fmt.Errorf("detaching the network devices of sandbox %s: %w; it goes on", sandboxID, errLate)
+	}
+}
+
+// Detach disconnects everything from a sandbox that ends.
+func (d *Driver) Detach(ctx context.Context, sandboxID string) error {
+	d.mutex.Lock()
+	d.complete.Delete(sandboxID)
+	d.mutex.Unlock()
+	var errs []error
+	ended := func(a *Attachment) bool { return a.SandboxID == sandboxID }
+	for _, uid := range d.attached(ended) {
+		errs = append(errs, d.detachIf(ctx, uid, ended))
+	}
+	return errors.Join(errs...)
+}
+
+// attached returns the claims that have an attachment with a condition.
+func (d *Driver) attached(condition func(*Attachment) bool) []types.UID {
+	d.mutex.Lock()
+	defer d.mutex.Unlock()
+	uids := make(map[types.UID]bool)
+	for uid, claim := range d.claims {
+		for _, device := range claim.Devices {
+			if a := device.Attachment; a != nil && condition(a) {
+				uids[uid] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(uids))
+}
+
+// detachIf disconnects the devices of a claim for whose attachments the condition holds.
+func (d *Driver) detachIf(ctx context.Context, uid types.UID, condition func(*Attachment) bool) error {
+	unlock, err := d.lockClaim(ctx, uid)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	claim := d.get(uid)
+	if claim == nil {
+		return nil
+	}
+	var errs []error
+	for _, device := range claim.Devices {
+		if device.Attachment != nil && condition(device.Attachment) {
+			errs = append(errs, d.detach(ctx, claim, device, nil))
+			d.changed(claim)
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,177 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package driver
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/klog/v2"
+)
+
+// Synchronize compares with the sandboxes that the container runtime has. What
+// has to be done is up to the function that it returns: the runtime starts no
+// pods until Synchronize returns, and waits only for a short time.
+func (d *Driver) Synchronize(sandboxes []Sandbox) func(context.Context) {
+	exist := sets.New[string]()
+	var running []Sandbox
+	for _, sandbox := range sandboxes {
+		if d.NetNSExists(sandbox.NetNS) {
+			exist.Insert(sandbox.ID)
+			if sandbox.Running {
+				running = append(running, sandbox)
+			}
+		}
+	}
+	d.mutex.Lock()
+	d.complete = d.complete.Intersection(exist)
+	d.mutex.Unlock()
+	// Sandboxes which are started after Synchronize are none of those that
+	// have ended.
+	ended := make(map[types.UID]sets.Set[string])
+	d.mutex.Lock()
+	for uid, claim := range d.claims {
+		for _, device := range claim.Devices {
+			if a := device.Attachment; a != nil && !exist.Has(a.SandboxID) {
+				if ended[uid] == nil {
+					ended[uid] = sets.New[string]()
+				}
+				ended[uid].Insert(a.SandboxID)
+			}
+		}
+	}
+	d.mutex.Unlock()
+	return func(ctx context.Context) { d.finish(ctx, ended, running) }
+}
+
+// finish does what Synchronize has found. No claim and no pod has to wait for another.
+func (d *Driver) finish(ctx context.Context, ended map[types.UID]sets.Set[string], running []Sandbox) {
+	logger := klog.FromContext(ctx)
+	var work []func()
+	for uid, sandboxes := range ended {
+		work = append(work, func() {
+			if err := d.detachIf(ctx, uid, func(a *Attachment) bool { return sandboxes.Has(a.SandboxID) }); err != nil {
+				logger.Error(err, "Cleaning up after pods that ended, will try again", "claimUID", uid)
+			}
+		})
+	}
+	for _, sandbox := range running {
+		// The driver may not have been there when the pod was started.
+		work = append(work, func() {
+			if !d.NetNSExists(sandbox.NetNS) {
+				return
+			}
+			if err := d.Attach(ctx, sandbox); err != nil {
+				logger.Error(err, "Attaching a pod that runs already", "pod", klog.KRef(sandbox.PodNamespace, sandbox.PodName))
+			}
+		})
+	}
+	parallel(work)
+	d.Check(ctx)
+}
+
+// parallel runs all functions, some of them at a time.
+func parallel(work []func()) {
+	var running sync.WaitGroup
+	places := make(chan struct{}, sandboxWorkers)
+	for _, run := range work {
+		places <- struct{}{}
+		running.Go(func() {
+			defer func() { <-places }()
+			run()
+		})
+	}
+	running.Wait()
+}
+
+// Check runs CNI CHECK for everything that is connected, and reports what is
+// not as it should be. It repairs nothing: an interface that somebody changed
+// on purpose, or that a pod uses, is not for the driver to replace. A check that goes
+// on already is enough.
+func (d *Driver) Check(ctx context.Context) {
+	if !d.checking.TryLock() {
+		return
+	}
+	defer d.checking.Unlock()
+	d.mutex.Lock()
+	uids := slices.Sorted(maps.Keys(d.claims))
+	d.mutex.Unlock()
+	var work []func()
+	for _, uid := range uids {
+		work = append(work, func() { d.checkClaim(ctx, uid) })
+	}
+	parallel(work)
+}
+
+// checkClaim leaves a claim alone for which something else is done, and ends when
+// somebody waits for it.
+func (d *Driver) checkClaim(ctx context.Context, uid types.UID) {
+	unlock, ok := d.claimLocks.tryLock(uid)
+	if !ok {
+		return
+	}
+	defer unlock()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	d.mutex.Lock()
+	claim := d.claims[uid]
+	d.checks[uid] = cancel
+	d.mutex.Unlock()
+	defer func() {
+		d.mutex.Lock()
+		defer d.mutex.Unlock()
+		delete(d.checks, uid)
+	}()
+	if claim == nil {
+		return
+	}
+	for _, device := range claim.Devices {
+		if a := device.Attachment; a == nil || a.Phase != Added || !d.NetNSExists(a.NetNS) {
+			continue
+		}
+		// Who began to wait before the cancel function was there.
+		if d.claimLocks.contended(uid) {
+			return
+		}
+		d.checkDevice(ctx, claim, device)
+	}
+}
+
+func (d *Driver) checkDevice(ctx context.Context, claim *Claim, device *Device) {
+	a := device.Attachment
+	ready := d.ready(device.Ready, metav1.ConditionTrue, ReasonAttached, fmt.Sprintf("interface %s of pod %s", a.InterfaceName, a.PodName))
+	err := d.runCNI(ctx, "CHECK", claim, a, func(ctx context.Context) error { return d.CNI.Check(ctx, device.Network, a) })
+	if ctx.Err() != nil {
+		return // and nothing was found out
+	}
+	if err != nil {
+		ready = d.ready(device.Ready, metav1.ConditionFalse, ReasonCheckFailed, fmt.Sprintf("interface %s: %v", a.InterfaceName, err))
+	}
+	if device.Ready != nil && *device.Ready == *ready {
+		return
+	}
+	if err := d.change(claim, func() { device.Ready = ready }); err != nil {
+		klog.FromContext(ctx).Error(err, "Storing the result of CNI CHECK", "claim", klog.KRef(claim.Namespace, claim.Name))
+	}
+	d.changed(claim)
+}
