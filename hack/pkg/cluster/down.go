@@ -84,6 +84,11 @@ func (c *Cluster) down(ctx context.Context) error {
 	}); err != nil {
 		errs = append(errs, err)
 	}
+	// Somebody may have started a component once more, by hand.
+	left := c.stopHolders(ctx)
+	for _, h := range left {
+		c.Log("left alone: %s", h)
+	}
 
 	// They are children of process 1 of this machine now, which takes its time
 	// with them. Where it does not look after them at all, nothing can be done.
@@ -117,22 +122,30 @@ func (c *Cluster) down(ctx context.Context) error {
 	}
 	if len(errs) > 0 {
 		// The state is needed for the next attempt.
-		return errors.Join(errs...)
+		return leftBy(errors.Join(errs...), left)
 	}
+	if err := c.removeFolder(); err != nil {
+		return leftBy(err, c.holders())
+	}
+	c.state = state{Options: c.Options}
+	return nil
+}
 
+// removeFolder removes what is in the cluster's folder but the logs. The state goes last: it is
+// needed for the next attempt if something cannot be removed.
+func (c *Cluster) removeFolder() error {
 	entries, err := os.ReadDir(c.Options.Dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	for _, e := range entries {
-		if e.Name() != "logs" {
+		if e.Name() != "logs" && e.Name() != stateFile {
 			if err := os.RemoveAll(c.path(e.Name())); err != nil {
 				return err
 			}
 		}
 	}
-	c.state = state{Options: c.Options}
-	return nil
+	return os.RemoveAll(c.path(stateFile))
 }
 
 // removeRemovables removes what was made outside of the cluster's folder, unless

@@ -62,16 +62,25 @@ func (c *Cluster) private() []string {
 	return dirs
 }
 
-// sysctls are those that a kubelet and the bridge set.
+// sysctls are those that a kubelet, the bridge and this program set.
 var sysctls = []string{
 	"kernel/keys/root_maxbytes",
 	"kernel/keys/root_maxkeys",
 	"kernel/panic",
 	"kernel/panic_on_oops",
 	"net/ipv4/ip_forward",
+	"net/ipv6/conf/all/forwarding",
 	"vm/overcommit_memory",
 	"vm/panic_on_oom",
 }
+
+// neededSysctls are those that a machine has only if it ran containers before, or if its
+// administrator made it a node: kubeadm refuses one that does not forward, and pods could not reach
+// each other.
+var neededSysctls = map[string]string{"net/ipv4/ip_forward": "1"}
+
+// sysctlRoot is where the kernel has them.
+var sysctlRoot = "/proc/sys"
 
 const (
 	cdiDir           = "/run/cdi"
@@ -95,6 +104,9 @@ func (c *Cluster) startRealNode(ctx context.Context) error {
 		}
 	}
 	if err := c.rememberSysctls(); err != nil {
+		return err
+	}
+	if err := setSysctls(neededSysctls); err != nil {
 		return err
 	}
 	if err := c.makeMountPoints(); err != nil {
@@ -165,7 +177,7 @@ func (c *Cluster) own(program string) string {
 func (c *Cluster) rememberSysctls() error {
 	values := map[string]string{}
 	for _, name := range sysctls {
-		content, err := os.ReadFile(filepath.Join("/proc/sys", name))
+		content, err := os.ReadFile(filepath.Join(sysctlRoot, name))
 		if err == nil {
 			values[name] = strings.TrimSpace(string(content))
 		}
@@ -174,14 +186,20 @@ func (c *Cluster) rememberSysctls() error {
 	return c.save()
 }
 
-func (c *Cluster) restoreSysctls() error {
+// restoreSysctls sets them to what they were, whoever changed them.
+func (c *Cluster) restoreSysctls() error { return setSysctls(c.Sysctls) }
+
+// setSysctls sets those that have another value.
+func setSysctls(values map[string]string) error {
 	var errs []error
-	for name, value := range c.Sysctls {
-		file := filepath.Join("/proc/sys", name)
+	for name, value := range values {
+		file := filepath.Join(sysctlRoot, name)
 		if content, err := os.ReadFile(file); err == nil && strings.TrimSpace(string(content)) == value {
 			continue
 		}
-		errs = append(errs, os.WriteFile(file, []byte(value+"\n"), 0))
+		if err := os.WriteFile(file, []byte(value+"\n"), 0); err != nil {
+			errs = append(errs, fmt.Errorf("set sysctl %s to %s: %w", strings.ReplaceAll(name, "/", "."), value, err))
+		}
 	}
 	return errors.Join(errs...)
 }

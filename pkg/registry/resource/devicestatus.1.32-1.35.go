@@ -25,6 +25,7 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -68,7 +69,13 @@ func NewStatusStrategy(strategy rest.RESTUpdateStrategy, authorizer authorizer.A
 // PrepareForUpdate implements [rest.RESTUpdateStrategy].
 func (s StatusStrategy) PrepareForUpdate(ctx context.Context, obj, old runtime.Object) {
 	s.RESTUpdateStrategy.PrepareForUpdate(ctx, obj, old)
-	KeepFormat(&obj.(*resource.ResourceClaim).Status, &old.(*resource.ResourceClaim).Status)
+	claim, oldClaim := obj.(*resource.ResourceClaim), old.(*resource.ResourceClaim)
+	KeepFormat(&claim.Status, &oldClaim.Status, func(devices []resource.AllocatedDeviceStatus) bool {
+		written := *oldClaim
+		written.Status.Devices = devices
+		return !utilfeature.DefaultFeatureGate.Enabled(features.DRAResourceClaimGranularStatusAuthorization) ||
+			len(AuthorizeStatusUpdate(ctx, &written, oldClaim, s.authorizer)) == 0
+	})
 }
 
 // ValidateUpdate implements [rest.RESTUpdateStrategy]. Whoever may not write does not learn
@@ -88,13 +95,17 @@ func (s StatusStrategy) ValidateUpdate(ctx context.Context, obj, old runtime.Obj
 }
 
 // AuthorizeStatusUpdate decides whether the status of a ResourceClaim may be updated by the user who
-// made the request in the context.
+// made the request in the context. How much there is to ask is limited: it refuses by itself what validation
+// would refuse because of the number of devices.
 func AuthorizeStatusUpdate(ctx context.Context, claim, oldClaim *resource.ResourceClaim, a authorizer.Authorizer) field.ErrorList {
+	statusPath := field.NewPath("status")
+	if err := refuseTooMany(&claim.Status, statusPath); err != nil {
+		return field.ErrorList{err}
+	}
 	changes := statusChanges(&claim.Status, &oldClaim.Status)
 	if len(changes) == 0 {
 		return nil
 	}
-	statusPath := field.NewPath("status")
 	if a == nil {
 		return field.ErrorList{field.InternalError(statusPath, errors.New("no authorizer to check who may change it"))}
 	}
@@ -145,6 +156,36 @@ func AuthorizeStatusUpdate(ctx context.Context, claim, oldClaim *resource.Resour
 	return errs
 }
 
+// refuseTooMany refuses a claim with more devices than can be allocated, and an entry for a device that
+// is not allocated or has one already, as validation does. No more entries than that are looked at, as
+// one of them must be such an entry.
+func refuseTooMany(status *resource.ResourceClaimStatus, path *field.Path) *field.Error {
+	if status.Allocation == nil {
+		return nil
+	}
+	results := status.Allocation.Devices.Results
+	if len(results) > resource.AllocationResultsMaxSize {
+		return field.TooMany(path.Child("allocation", "devices", "results"), len(results), resource.AllocationResultsMaxSize)
+	}
+	type deviceID struct{ driver, pool, device string }
+	// A device that is shared can be there several times.
+	allocated, entries := map[deviceID]int{}, map[deviceID]int{}
+	for _, result := range results {
+		allocated[deviceID{result.Driver, result.Pool, result.Device}]++
+	}
+	for i, device := range status.Devices {
+		id := deviceID{device.Driver, device.Pool, device.Device}
+		value := strings.Join([]string{id.driver, id.pool, id.device}, "/")
+		if allocated[id] == 0 {
+			return field.Invalid(path.Child("devices").Index(i), value, "must be an allocated device in the claim")
+		}
+		if entries[id]++; entries[id] > allocated[id] {
+			return field.Duplicate(path.Child("devices").Index(i), value)
+		}
+	}
+	return nil
+}
+
 // authorizeAny asks whether the user has one of the verbs. It returns what to tell the user who
 // has none of them.
 func authorizeAny(ctx context.Context, a authorizer.Authorizer, attributes authorizer.AttributesRecord, verbs ...string) string {
@@ -179,13 +220,15 @@ type statusChange struct {
 }
 
 // statusChanges finds out what differs: at most one change for allocation and reservedFor, and then one
-// for each driver which has other entries than before, ordered by name.
+// for each driver which has other entries than before, ordered by name. All that is not stored as it
+// was has changed: [KeepFormat] comes first, and where it does not keep the format, JSON in another
+// one is written as it is.
 func statusChanges(status, oldStatus *resource.ResourceClaimStatus) []statusChange {
 	var changes []statusChange
 	switch {
-	case !sameStatus.DeepEqual(status.Allocation, oldStatus.Allocation):
+	case !equality.Semantic.DeepEqual(status.Allocation, oldStatus.Allocation):
 		changes = append(changes, statusChange{field: "allocation"})
-	case !sameStatus.DeepEqual(status.ReservedFor, oldStatus.ReservedFor):
+	case !equality.Semantic.DeepEqual(status.ReservedFor, oldStatus.ReservedFor):
 		changes = append(changes, statusChange{field: "reservedFor"})
 	}
 	if status.Allocation == nil {
@@ -198,7 +241,9 @@ func statusChanges(status, oldStatus *resource.ResourceClaimStatus) []statusChan
 	drivers := sets.New[string]()
 	gone := slices.Clone(oldStatus.Devices)
 	for i := range status.Devices {
-		j := slices.IndexFunc(gone, func(old resource.AllocatedDeviceStatus) bool { return sameStatus.DeepEqual(status.Devices[i], old) })
+		j := slices.IndexFunc(gone, func(old resource.AllocatedDeviceStatus) bool {
+			return equality.Semantic.DeepEqual(status.Devices[i], old)
+		})
 		if j < 0 {
 			drivers.Insert(status.Devices[i].Driver)
 			continue

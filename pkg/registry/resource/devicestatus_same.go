@@ -17,13 +17,10 @@ limitations under the License.
 package resource
 
 import (
-	"bytes"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/conversion"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/json"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/kubernetes/pkg/apis/resource"
 	"k8s.io/kubernetes/pkg/features"
@@ -32,54 +29,111 @@ import (
 // KeepFormat replaces what an update does not change by what is stored, in the format that it
 // has there, if DRAResourceClaimDeviceStatus is enabled. The update would be refused otherwise: an
 // allocation cannot be changed, and entries only by their driver.
-func KeepFormat(status, oldStatus *resource.ResourceClaimStatus) {
+//
+// Sometimes the server or a client changes what JSON means when it formats that, see
+// [difference]. Then it cannot be told whether the user meant to. The allocation cannot be
+// changed, so it was not meant to be. Entries have been changed by who may do so: mayWrite
+// says whether the user may replace the stored entries by others.
+//
+// It is called before anybody has checked the update. What it costs depends on what is stored.
+func KeepFormat(status, oldStatus *resource.ResourceClaimStatus, mayWrite func(devices []resource.AllocatedDeviceStatus) bool) {
 	if !utilfeature.DefaultFeatureGate.Enabled(features.DRAResourceClaimDeviceStatus) {
 		return
 	}
-	if sameStatus.DeepEqual(status.Allocation, oldStatus.Allocation) {
+	if status.Allocation == nil || oldStatus.Allocation == nil {
+		// The devices go with the allocation. Without one, there were none.
+		return
+	}
+	if d, _ := compareStatus(status.Allocation, oldStatus.Allocation); d == sameMeaning || d == reformatted {
 		status.Allocation = oldStatus.Allocation.DeepCopy()
 	}
+	if len(status.Devices) > len(oldStatus.Allocation.Devices.Results) {
+		// This will be refused: there cannot be more devices than were allocated.
+		return
+	}
+	keepDevices(status, oldStatus, mayWrite)
+}
+
+// keepDevices does that for the devices.
+func keepDevices(status, oldStatus *resource.ResourceClaimStatus, mayWrite func(devices []resource.AllocatedDeviceStatus) bool) {
+	keep := func(i, j int) { status.Devices[i] = *oldStatus.Devices[j].DeepCopy() }
+	// The devices of each driver of which it must be asked who writes them, and where they are stored.
+	ask := map[string]map[int]int{}
+	compared := make([]bool, len(oldStatus.Devices))
 	for i := range status.Devices {
-		j := slices.IndexFunc(oldStatus.Devices, func(old resource.AllocatedDeviceStatus) bool { return sameStatus.DeepEqual(status.Devices[i], old) })
-		if j >= 0 {
-			status.Devices[i] = *oldStatus.Devices[j].DeepCopy()
+		j, d := findDevice(&status.Devices[i], oldStatus.Devices, compared)
+		switch d {
+		case sameMeaning:
+			keep(i, j)
+		case reformatted:
+			driver := status.Devices[i].Driver
+			if ask[driver] == nil {
+				ask[driver] = map[int]int{}
+			}
+			ask[driver][i] = j
+		}
+	}
+	for _, devices := range ask {
+		written := slices.Clone(oldStatus.Devices)
+		for i, j := range devices {
+			written[j] = status.Devices[i]
+		}
+		if mayWrite(written) {
+			continue
+		}
+		for i, j := range devices {
+			keep(i, j)
 		}
 	}
 }
 
-// sameStatus compares what drivers and users stored as JSON by its meaning. The server itself
-// writes it differently when it applies a patch: without spaces, with sorted keys, 1.0 as 1, and integers
-// of more than 64 bits rounded. Clients that get and update a claim do the same. That must not count as
-// if the user had changed what belongs to somebody else.
-var sameStatus = func() conversion.Equalities {
+// findDevice returns the stored entry which means the same, or about the same, as that of an
+// update. The data of a stored entry are compared once. If they were, then it is the one of that device
+// and of no other.
+func findDevice(device *resource.AllocatedDeviceStatus, stored []resource.AllocatedDeviceStatus, compared []bool) (int, difference) {
+	for j := range stored {
+		old := &stored[j]
+		if compared[j] || device.Driver != old.Driver || device.Pool != old.Pool || device.Device != old.Device {
+			continue
+		}
+		var d difference
+		if d, compared[j] = compareStatus(device, old); d != otherMeaning {
+			return j, d
+		}
+	}
+	return -1, otherMeaning
+}
+
+// difference is how much a part of the status in an update differs from what is stored.
+type difference int
+
+const (
+	// identical are all bytes of JSON, too.
+	identical difference = iota
+	// sameMeaning is JSON in another format.
+	sameMeaning
+	// reformatted is what JSON becomes that the server decodes and encodes, as it does when it
+	// applies a patch. Clients do the same. That does not keep all: numbers are rounded to 64 bits,
+	// keys that are there more than once, and what is not UTF-8, get lost.
+	reformatted
+	// otherMeaning is what was changed.
+	otherMeaning
+)
+
+// compareStatus compares a part of the status with what is stored. It also returns whether there was
+// JSON to compare. All that comes before it in the part is the same then.
+func compareStatus[T any](part, stored T) (result difference, compared bool) {
 	equalities := equality.Semantic.Copy()
-	if err := equalities.AddFunc(sameJSON); err != nil {
-		panic(err)
+	if err := equalities.AddFunc(func(a, b runtime.RawExtension) bool {
+		compared = true
+		result = max(result, compareJSON(a.Raw, b.Raw))
+		return result != otherMeaning
+	}); err != nil {
+		// Not a function that compares: nothing is known to be the same.
+		return otherMeaning, false
 	}
-	return equalities
-}()
-
-func sameJSON(a, b runtime.RawExtension) bool {
-	if equality.Semantic.DeepEqual(a, b) {
-		return true
+	if !equalities.DeepEqual(part, stored) {
+		return otherMeaning, compared
 	}
-	formattedA, errA := formatJSON(a.Raw)
-	formattedB, errB := formatJSON(b.Raw)
-	return errA == nil && errB == nil && bytes.Equal(formattedA, formattedB)
-}
-
-// formatJSON does what the server does when it applies a patch, until nothing changes any more.
-// That takes two steps: -0.0 becomes -0, which is an integer, and that becomes 0.
-func formatJSON(raw []byte) ([]byte, error) {
-	for range 2 {
-		var value any
-		if err := json.Unmarshal(raw, &value); err != nil {
-			return nil, err
-		}
-		var err error
-		if raw, err = json.Marshal(value); err != nil {
-			return nil, err
-		}
-	}
-	return raw, nil
+	return result, compared
 }

@@ -17,6 +17,11 @@ limitations under the License.
 package resource
 
 import (
+	"bytes"
+	stdjson "encoding/json"
+	"fmt"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -45,17 +50,22 @@ func TestKeepFormat(t *testing.T) {
 		return d
 	}
 	allocation := func(raw string) *resource.AllocationResult {
-		return &resource.AllocationResult{Devices: resource.DeviceAllocationResult{Config: []resource.DeviceAllocationConfiguration{{
+		return &resource.AllocationResult{Devices: resource.DeviceAllocationResult{Results: make([]resource.DeviceRequestAllocationResult, 6), Config: []resource.DeviceAllocationConfiguration{{
 			DeviceConfiguration: resource.DeviceConfiguration{Opaque: &resource.OpaqueDeviceConfiguration{Parameters: runtime.RawExtension{Raw: []byte(raw)}}},
 		}}}}
 	}
 	stored := resource.ResourceClaimStatus{
 		Allocation: allocation(`{"b": 1.0, "a": 2}`),
-		Devices:    []resource.AllocatedDeviceStatus{device("a", `{ "x": 1 }`), device("b", `{"y":1,"x":2}`), device("gone", `{}`)},
+		Devices: []resource.AllocatedDeviceStatus{
+			device("a", `{ "x": 1 }`), device("b", `{"y":1,"x":2}`), device("gone", `{}`),
+			device("big", `{"x":12345678901234567890}`), device("twice", `{"x":1,"x":2}`),
+		},
 	}
 	for name, tc := range map[string]struct {
 		status, want resource.ResourceClaimStatus
 		disabled     bool
+		// forbidden is set if the user may not write any entry.
+		forbidden bool
 	}{
 		"reformatted": {
 			status: resource.ResourceClaimStatus{
@@ -72,6 +82,32 @@ func TestKeepFormat(t *testing.T) {
 			want:   resource.ResourceClaimStatus{Allocation: allocation(`{"a":2,"b":2}`), Devices: []resource.AllocatedDeviceStatus{device("a", `{"x":2}`)}},
 		},
 		"deallocated": {},
+		"deallocated, devices still there": {
+			status: resource.ResourceClaimStatus{Devices: []resource.AllocatedDeviceStatus{device("a", `{"x":1}`)}},
+			want:   resource.ResourceClaimStatus{Devices: []resource.AllocatedDeviceStatus{device("a", `{"x":1}`)}},
+		},
+		"rounded, by a user who may write it": {
+			status: resource.ResourceClaimStatus{Allocation: allocation(`{"a":2,"b":1}`), Devices: []resource.AllocatedDeviceStatus{device("big", `{"x":12345678901234567000}`), device("twice", `{"x":2}`)}},
+			want:   resource.ResourceClaimStatus{Allocation: allocation(`{"b": 1.0, "a": 2}`), Devices: []resource.AllocatedDeviceStatus{device("big", `{"x":12345678901234567000}`), device("twice", `{"x":2}`)}},
+		},
+		"rounded, by a user who may not write it": {
+			status:    resource.ResourceClaimStatus{Allocation: allocation(`{"a":2,"b":1}`), Devices: []resource.AllocatedDeviceStatus{device("big", `{"x":12345678901234567000}`), device("twice", `{"x":2}`)}},
+			want:      resource.ResourceClaimStatus{Allocation: allocation(`{"b": 1.0, "a": 2}`), Devices: []resource.AllocatedDeviceStatus{device("big", `{"x":12345678901234567890}`), device("twice", `{"x":1,"x":2}`)}},
+			forbidden: true,
+		},
+		"corrected, by a user who may not write it": {
+			status:    resource.ResourceClaimStatus{Allocation: allocation(`{"a":2,"b":1}`), Devices: []resource.AllocatedDeviceStatus{device("big", `{"x":12345678901234567891}`), device("twice", `{"x":1}`)}},
+			want:      resource.ResourceClaimStatus{Allocation: allocation(`{"b": 1.0, "a": 2}`), Devices: []resource.AllocatedDeviceStatus{device("big", `{"x":12345678901234567891}`), device("twice", `{"x":1}`)}},
+			forbidden: true,
+		},
+		"rounded allocation": {
+			status: resource.ResourceClaimStatus{Allocation: allocation(`{"a":2,"b":1}`), Devices: []resource.AllocatedDeviceStatus{}},
+			want:   resource.ResourceClaimStatus{Allocation: allocation(`{"b": 1.0, "a": 2}`), Devices: []resource.AllocatedDeviceStatus{}},
+		},
+		"more devices than allocated": {
+			status: resource.ResourceClaimStatus{Allocation: allocation(`{"a":2,"b":1}`), Devices: slices.Repeat([]resource.AllocatedDeviceStatus{device("a", `{"x":1}`)}, 7)},
+			want:   resource.ResourceClaimStatus{Allocation: allocation(`{"b": 1.0, "a": 2}`), Devices: slices.Repeat([]resource.AllocatedDeviceStatus{device("a", `{"x":1}`)}, 7)},
+		},
 		"disabled": {
 			status:   resource.ResourceClaimStatus{Allocation: allocation(`{"a":2,"b":1}`)},
 			want:     resource.ResourceClaimStatus{Allocation: allocation(`{"a":2,"b":1}`)},
@@ -80,17 +116,17 @@ func TestKeepFormat(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.DRAResourceClaimDeviceStatus, !tc.disabled)
-			oldStatus := stored.DeepCopy()
-			KeepFormat(&tc.status, oldStatus)
-			if diff := cmp.Diff(tc.want, tc.status); diff != "" {
+			oldStatus, status := stored.DeepCopy(), tc.status.DeepCopy()
+			KeepFormat(status, oldStatus, func([]resource.AllocatedDeviceStatus) bool { return !tc.forbidden })
+			if diff := cmp.Diff(&tc.want, status); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 			// What is done to one must not change the other.
-			for i := range tc.status.Devices {
-				tc.status.Devices[i].Data.Raw[0] = 'x'
+			for i := range status.Devices {
+				status.Devices[i].Data.Raw[0] = 'x'
 			}
-			if tc.status.Allocation != nil {
-				tc.status.Allocation.Devices.Config[0].Opaque.Parameters.Raw[0] = 'x'
+			if status.Allocation != nil {
+				status.Allocation.Devices.Config[0].Opaque.Parameters.Raw[0] = 'x'
 			}
 			if diff := cmp.Diff(&stored, oldStatus); diff != "" {
 				t.Errorf("what is stored has changed (-want +got):\n%s", diff)
@@ -99,29 +135,178 @@ func TestKeepFormat(t *testing.T) {
 	}
 }
 
-func TestSameStatus(t *testing.T) {
+// TestKeepFormatAsks checks what the user is asked to be allowed, and how often: nothing but who may write
+// the entries of which it is not clear, once for each driver.
+func TestKeepFormatAsks(t *testing.T) {
+	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.DRAResourceClaimDeviceStatus, true)
+	device := func(driver, name, raw string) resource.AllocatedDeviceStatus {
+		d := resource.AllocatedDeviceStatus{Driver: driver, Pool: "pool", Device: name}
+		setData(&d.Data, raw)
+		return d
+	}
+	const big, rounded = `{"x":12345678901234567890}`, `{"x":12345678901234567000}`
+	oldStatus := &resource.ResourceClaimStatus{Allocation: allocationOf(5), Devices: []resource.AllocatedDeviceStatus{
+		device("one", "a", big), device("one", "b", big), device("other", "a", big), device("other", "b", `{"y":1.0}`),
+	}}
+	status := &resource.ResourceClaimStatus{Allocation: allocationOf(5), Devices: []resource.AllocatedDeviceStatus{
+		device("other", "b", `{"y":1}`), device("other", "a", rounded), device("one", "b", rounded), device("one", "a", rounded), device("new", "a", big),
+	}}
+	asked := map[string]int{}
+	KeepFormat(status, oldStatus, func(devices []resource.AllocatedDeviceStatus) bool {
+		changed := map[string]int{}
+		for i := range devices {
+			if devices[i].Driver != oldStatus.Devices[i].Driver || devices[i].Device != oldStatus.Devices[i].Device {
+				t.Errorf("want the place of %s/%s, got %s/%s", oldStatus.Devices[i].Driver, oldStatus.Devices[i].Device, devices[i].Driver, devices[i].Device)
+			}
+			if string(devices[i].Data.Raw) != string(oldStatus.Devices[i].Data.Raw) {
+				changed[devices[i].Driver]++
+			}
+		}
+		if len(changed) != 1 {
+			t.Errorf("want one driver, got %v", changed)
+		}
+		for driver, n := range changed {
+			asked[fmt.Sprintf("%s, %d", driver, n)]++
+		}
+		return changed["one"] > 0
+	})
+	if diff := cmp.Diff(map[string]int{"one, 2": 1, "other, 1": 1}, asked); diff != "" {
+		t.Errorf("asked (-want +got):\n%s", diff)
+	}
+	var got []string
+	for _, d := range status.Devices {
+		got = append(got, string(d.Data.Raw))
+	}
+	if diff := cmp.Diff([]string{`{"y":1.0}`, big, rounded, rounded, big}, got); diff != "" {
+		t.Errorf("data (-want +got):\n%s", diff)
+	}
+}
+
+// allocationOf has that many devices.
+func allocationOf(results int) *resource.AllocationResult {
+	return &resource.AllocationResult{Devices: resource.DeviceAllocationResult{Results: make([]resource.DeviceRequestAllocationResult, results)}}
+}
+
+// TestKeepFormatCost checks that an update, which nobody has checked yet, cannot make it
+// expensive: the number of entries, and what is in them, must not matter.
+func TestKeepFormatCost(t *testing.T) {
+	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.DRAResourceClaimDeviceStatus, true)
+	// What the server must format to see what it is.
+	data := func(format string, n int) string { return `{"a":[` + strings.Repeat(format+",", n) + "0]}" }
+	const values = 600
+	stored := data(`"12345678901"`, values)
+	same := strings.ReplaceAll(stored, ",", ", ")
+	devices := func(n, names int, raw string) (entries []resource.AllocatedDeviceStatus) {
+		device := resource.AllocatedDeviceStatus{Driver: "driver", Pool: "pool"}
+		setData(&device.Data, raw)
+		for i := range n {
+			device.Device = fmt.Sprintf("device-%d", i%names)
+			entries = append(entries, device)
+		}
+		return entries
+	}
+	// cost is the number of allocations, which is about that of values that were decoded.
+	cost := func(entries []resource.AllocatedDeviceStatus, storedDevices int, raw string) float64 {
+		oldStatus := &resource.ResourceClaimStatus{Allocation: allocationOf(storedDevices), Devices: devices(storedDevices, storedDevices, raw)}
+		status := &resource.ResourceClaimStatus{Allocation: allocationOf(storedDevices)}
+		return testing.AllocsPerRun(3, func() {
+			status.Devices = slices.Clone(entries)
+			KeepFormat(status, oldStatus, func([]resource.AllocatedDeviceStatus) bool { return false })
+		})
+	}
+	twice := data(`{"a":1,"a":2}`, values)
 	for name, tc := range map[string]struct {
-		a, b string
-		want bool
+		stored string
+		sent   string
 	}{
-		"nothing":                {"", "", true},
-		"nothing and null":       {"", "null", false},
-		"same":                   {`{"a":1}`, `{"a":1}`, true},
-		"spaces":                 {`{ "a" : [ 1, 2 ] }`, `{"a":[1,2]}`, true},
-		"order of keys":          {`{"b":1,"a":{"d":1,"c":2}}`, `{"a":{"c":2,"d":1},"b":1}`, true},
-		"escaped":                {`{"a":"<"}`, `{"a":"\u003c"}`, true},
-		"number of another type": {`{"a":[1.0,1e2,-0.0]}`, `{"a":[1,100,-0]}`, true},
-		"rounded":                {`{"a":[2.50,12345678901234567890]}`, `{"a":[2.5,12345678901234567000]}`, true},
-		"other large integer":    {`{"a":9007199254740993}`, `{"a":9007199254740992}`, false},
-		"other value":            {`{"a":1}`, `{"a":2}`, false},
-		"other type":             {`{"a":1}`, `{"a":"1"}`, false},
-		"other key":              {`{"a":1}`, `{"b":1}`, false},
-		"other order of a list":  {`{"a":[1,2]}`, `{"a":[2,1]}`, false},
-		"null and empty":         {`{"a":null}`, `{"a":[]}`, false},
-		"null and no key":        {`{"a":null}`, `{}`, false},
-		"invalid, other":         {`{"a":`, `{"a":1}`, false},
-		"both invalid":           {`{"a":`, `{"b":`, false},
-		"invalid, but unchanged": {`{"a":`, `{"a":`, true},
+		"same":             {stored, same},
+		"other":            {stored, data(`"12345678902"`, values)},
+		"other, inexact":   {data("1e3", values), data("1e4", values)},
+		"larger":           {stored, data(`"12345678901"`, 100*values)},
+		"larger objects":   {stored, data(`{"a":{"b":1}}`, 20*values)},
+		"smaller":          {stored, `{}`},
+		"twice":            {twice, data(`{"a":1,"a":3}`, values)},
+		"twice, larger":    {twice, data(`{"a":1,"a":3}`, 100*values)},
+		"twice, formatted": {twice, data(`{"a":2}`, values)},
+		"not JSON":         {stored, strings.Repeat("[", 1000*values)},
+		"large text":       {stored, `{"a":"` + strings.Repeat(`\n`, 1000*values) + `"}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			one := cost(devices(1, 1, tc.sent), 1, tc.stored)
+			// Nothing that is sent may cost more than to decode and encode what is stored, a few times.
+			if limit := 12.0 * values * 3; one > limit {
+				t.Errorf("one device: %v allocations, want no more than %v", one, limit)
+			}
+			if got := cost(devices(5000, 1, tc.sent), 1, tc.stored); got > one {
+				t.Errorf("5000 entries for one device: %v allocations, want no more than %v", got, one)
+			}
+			limit := 33 * (one + 20)
+			if got := cost(devices(32, 32, tc.sent), 32, tc.stored); got > limit {
+				t.Errorf("32 devices: %v allocations, want no more than %v", got, limit)
+			}
+			limit = one + 32*20
+			if got := cost(devices(32, 1, tc.sent), 32, tc.stored); got > limit {
+				t.Errorf("32 entries for one of 32 devices: %v allocations, want no more than %v", got, limit)
+			}
+		})
+	}
+}
+
+func TestCompareStatus(t *testing.T) {
+	for name, tc := range map[string]struct {
+		// stored is what the other one is compared with.
+		stored, other string
+		want          difference
+		// back is what it is the other way round, if that is something else.
+		back difference
+	}{
+		"nothing":                          {"", "", identical, identical},
+		"nothing and null":                 {"", "null", otherMeaning, otherMeaning},
+		"same":                             {`{"a":1}`, `{"a":1}`, identical, identical},
+		"spaces":                           {" { \"a\" :\r[ 1,\t2 , {} ,[\n] ] } ", `{"a":[1,2,{},[]]}`, sameMeaning, sameMeaning},
+		"order of keys":                    {`{"b":1,"a":{"d":true,"c":false,"e":null}}`, `{"a":{"c":false,"d":true,"e":null},"b":1}`, sameMeaning, sameMeaning},
+		"escaped":                          {`{"a":"<"}`, `{"a":"\u003c"}`, sameMeaning, sameMeaning},
+		"escaped key":                      {`{"\"\\":"\/"}`, `{"\u0022\u005c":"/"}`, sameMeaning, sameMeaning},
+		"surrogates":                       {`{"a":"😀"}`, `{"a":"\ud83d\ude00"}`, sameMeaning, sameMeaning},
+		"number of another type":           {`{"a":[1.0,1e2,-0.0,2.50,1E-2]}`, `{"a":[1,100,-0,2.5,0.01]}`, sameMeaning, sameMeaning},
+		"large numbers, written otherwise": {`{"a":[12345678901234567890,1e20]}`, `{"a":[12345678901234567890.0,100000000000000000000]}`, sameMeaning, sameMeaning},
+		"rounded":                          {`{"a":[2.50,12345678901234567890]}`, `{"a":[2.5,12345678901234567000]}`, reformatted, otherMeaning},
+		"rounded, with spaces":             {`{"a":12345678901234567890}`, `{ "a": 12345678901234567000 }`, reformatted, otherMeaning},
+		"rounded to zero":                  {`{"a":1e-400}`, `{"a":0}`, reformatted, otherMeaning},
+		"rounds alike":                     {`{"a":12345678901234567890}`, `{"a":12345678901234567891}`, otherMeaning, otherMeaning},
+		"fractions that round alike":       {`{"a":0.1000000000000000055}`, `{"a":0.1000000000000000056}`, otherMeaning, otherMeaning},
+		"other large integer":              {`{"a":9007199254740993}`, `{"a":9007199254740992}`, otherMeaning, otherMeaning},
+		"too large for the server":         {`{"a":1e400}`, `{"a":10e399}`, sameMeaning, sameMeaning},
+		"too large for anything":           {`{"a":1e99999999999}`, `{"a":10e99999999998}`, otherMeaning, otherMeaning},
+		"key twice, formatted":             {`{"ip":"a","ip":"b"}`, `{"ip":"b"}`, reformatted, otherMeaning},
+		"key twice, other spaces":          {`{"ip":"a","ip":"b"}`, `{"ip":"a", "ip":"b"}`, otherMeaning, otherMeaning},
+		"key twice, hidden":                {`{"ip":"b"}`, `{"ip":"a","ip":"b"}`, otherMeaning, reformatted},
+		"key twice, other hidden":          {`{"ip":"a","ip":"b"}`, `{"ip":"c","ip":"b"}`, otherMeaning, otherMeaning},
+		"key twice, once escaped":          {`{"ip":"a","\u0069p":"b"}`, `{"ip":"b"}`, reformatted, otherMeaning},
+		"not UTF-8, formatted":             {"{\"a\":\"\xff\"}", "{\"a\":\"\uFFFD\"}", reformatted, otherMeaning},
+		"not UTF-8, other bytes":           {"{\"a\":\"\xff\"}", "{\"a\":\"\xfe\"}", otherMeaning, otherMeaning},
+		"not UTF-8, same":                  {"{\"a\":\"\xff\"}", "{\"a\":\"\xff\"}", identical, identical},
+		"half a surrogate, other half":     {`{"a":"\ud83d"}`, `{"a":"\ud83e"}`, otherMeaning, otherMeaning},
+		"half a surrogate, formatted":      {`{"a":"\ud83d"}`, "{\"a\":\"\uFFFD\"}", reformatted, otherMeaning},
+		"other value":                      {`{"a":1}`, `{"a":2}`, otherMeaning, otherMeaning},
+		"other sign":                       {`{"a":1}`, `{"a":-1}`, otherMeaning, otherMeaning},
+		"other size":                       {`{"a":1}`, `{"a":10}`, otherMeaning, otherMeaning},
+		"other type":                       {`{"a":1}`, `{"a":"1"}`, otherMeaning, otherMeaning},
+		"list and object":                  {`{"a":[]}`, `{"a":{}}`, otherMeaning, otherMeaning},
+		"true and false":                   {`{"a":true}`, `{"a":false}`, otherMeaning, otherMeaning},
+		"true and null":                    {`{"a":true}`, `{"a":null}`, otherMeaning, otherMeaning},
+		"other key":                        {`{"a":1}`, `{"b":1}`, otherMeaning, otherMeaning},
+		"upper case":                       {`{"a":1}`, `{"A":1}`, otherMeaning, otherMeaning},
+		"other order of a list":            {`{"a":[1,2]}`, `{"a":[2,1]}`, otherMeaning, otherMeaning},
+		"longer list":                      {`{"a":[1,2]}`, `{"a":[1,2,3]}`, otherMeaning, otherMeaning},
+		"null and empty":                   {`{"a":null}`, `{"a":[]}`, otherMeaning, otherMeaning},
+		"null and no key":                  {`{"a":null}`, `{}`, otherMeaning, otherMeaning},
+		"invalid, other":                   {`{"a":`, `{"a":1}`, otherMeaning, otherMeaning},
+		"both invalid":                     {`{"a":`, `{"b":`, otherMeaning, otherMeaning},
+		"invalid, but unchanged":           {`{"a":`, `{"a":`, identical, identical},
+		"two values":                       {`{"a":1}{}`, `{"a":1} {}`, otherMeaning, otherMeaning},
+		"nested too deep":                  {strings.Repeat("[", 20000) + strings.Repeat("]", 20000), strings.Repeat("[", 20000) + " " + strings.Repeat("]", 20000), otherMeaning, otherMeaning},
+		"nested deep":                      {strings.Repeat("[", 5000) + strings.Repeat("]", 5000), strings.Repeat("[", 5000) + " " + strings.Repeat("]", 5000), sameMeaning, sameMeaning},
 	} {
 		t.Run(name, func(t *testing.T) {
 			parameters := func(raw string) *resource.AllocationResult {
@@ -129,12 +314,82 @@ func TestSameStatus(t *testing.T) {
 					DeviceConfiguration: resource.DeviceConfiguration{Opaque: &resource.OpaqueDeviceConfiguration{Parameters: runtime.RawExtension{Raw: []byte(raw)}}},
 				}}}}
 			}
-			if got := sameStatus.DeepEqual(parameters(tc.a), parameters(tc.b)); got != tc.want {
-				t.Errorf("want %v, got %v", tc.want, got)
+			if got, compared := compareStatus(parameters(tc.other), parameters(tc.stored)); got != tc.want || !compared {
+				t.Errorf("want %v, got %v; compared: %v", tc.want, got, compared)
 			}
-			if got := sameStatus.DeepEqual(parameters(tc.b), parameters(tc.a)); got != tc.want {
-				t.Errorf("the other way round: want %v, got %v", tc.want, got)
+			if got, compared := compareStatus(parameters(tc.stored), parameters(tc.other)); got != tc.back || !compared {
+				t.Errorf("the other way round: want %v, got %v; compared: %v", tc.back, got, compared)
 			}
 		})
 	}
+	t.Run("other before the JSON", func(t *testing.T) {
+		device := resource.AllocatedDeviceStatus{Driver: "driver"}
+		setData(&device.Data, `{"a":1}`)
+		other := *device.DeepCopy()
+		other.Driver = "other"
+		if got, compared := compareStatus(other, device); got != otherMeaning || compared {
+			t.Errorf("got %v; compared: %v", got, compared)
+		}
+	})
+	t.Run("other after the JSON", func(t *testing.T) {
+		device := resource.AllocatedDeviceStatus{Driver: "driver"}
+		setData(&device.Data, `{"a":1}`)
+		other := *device.DeepCopy()
+		other.NetworkData = &resource.NetworkDeviceData{}
+		if got, compared := compareStatus(other, device); got != otherMeaning || !compared {
+			t.Errorf("got %v; compared: %v", got, compared)
+		}
+	})
+}
+
+// FuzzCompareJSON compares with what the server and encoding/json make of JSON.
+func FuzzCompareJSON(f *testing.F) {
+	for _, seed := range [][2]string{
+		{`{"a":1.0}`, `{"a":1}`}, {`{"a":[1e2,"<"]}`, `{ "a": [100,"\u003c"]}`}, {`{"b":1,"a":null}`, `{"a":null,"b":1}`},
+		{`{"a":12345678901234567890}`, `{"a":12345678901234567000}`}, {`{"a":1,"a":2}`, `{"a":2}`}, {"\"\xff\"", "\"\uFFFD\""},
+		{`[-0.0,0e5]`, `[0,-0]`}, {`"\ud800"`, `"\ud801"`}, {`1e400`, `10e399`}, {`[]`, `{}`}, {``, ` `}, {`[[],[[]]]`, `[[], [[]]]`},
+	} {
+		f.Add([]byte(seed[0]), []byte(seed[1]))
+	}
+	f.Fuzz(func(t *testing.T, raw, stored []byte) {
+		switch got := compareJSON(raw, stored); got {
+		case identical:
+			if !bytes.Equal(raw, stored) {
+				t.Errorf("%q is not identical to %q", raw, stored)
+			}
+		case sameMeaning:
+			// Then the server makes the same of both, if it can decode them.
+			formatted, err := formatJSON(raw)
+			formattedStored, errStored := formatJSON(stored)
+			if (err == nil) != (errStored == nil) || !sameAfterFormat(formatted, formattedStored) {
+				t.Errorf("%q does not mean the same as %q", raw, stored)
+			}
+		case reformatted:
+			formatted, err := formatJSON(stored)
+			if err != nil {
+				t.Fatalf("%q cannot be formatted: %v", stored, err)
+			}
+			value, _ := parseJSON(raw, len(raw))
+			if want, certain := parseJSON(formatted, len(formatted)); !bytes.Equal(raw, formatted) && (!certain || !value.equal(want)) {
+				t.Errorf("%q is not what the server makes of %q, which is %q", raw, stored, formatted)
+			}
+		case otherMeaning:
+			if _, certain := parseJSON(raw, len(raw)); certain && bytes.Equal(bytes.Trim(raw, " \t\r\n"), bytes.Trim(stored, " \t\r\n")) {
+				t.Errorf("%q means the same as %q", raw, stored)
+			}
+		}
+		if _, certain := parseJSON(raw, len(raw)); certain && !stdjson.Valid(raw) {
+			t.Errorf("%q is not valid", raw)
+		}
+	})
+}
+
+// sameAfterFormat compares what was formatted. -0.0 needs to be formatted twice to become 0.
+func sameAfterFormat(a, b []byte) bool {
+	if bytes.Equal(a, b) {
+		return true
+	}
+	againA, errA := formatJSON(a)
+	againB, errB := formatJSON(b)
+	return errA == nil && errB == nil && bytes.Equal(againA, againB)
 }

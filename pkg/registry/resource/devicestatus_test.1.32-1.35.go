@@ -111,39 +111,41 @@ func TestStatusChanges(t *testing.T) {
 		old, new resource.ResourceClaimStatus
 		want     []statusChange
 	}{
-		"nothing at all":                       {},
-		"nothing":                              {reserved(allocated(a0, b0), "pod"), reserved(allocated(a0, b0), "pod"), nil},
-		"empty lists instead of none":          {allocated(), resource.ResourceClaimStatus{Allocation: onNode("node-a"), Devices: []resource.AllocatedDeviceStatus{}, ReservedFor: []resource.ResourceClaimConsumerReference{}}, nil},
-		"order of devices":                     {allocated(a0, a1, b0), allocated(b0, a1, a0), nil},
-		"allocated":                            {resource.ResourceClaimStatus{}, allocated(), binding},
-		"deallocated":                          {allocated(), resource.ResourceClaimStatus{}, binding},
-		"deallocated with devices":             {allocated(a0, b0), resource.ResourceClaimStatus{}, binding},
-		"other node":                           {allocated(), resource.ResourceClaimStatus{Allocation: onNode("node-b")}, binding},
-		"reserved":                             {allocated(), reserved(allocated(), "pod"), reservation},
-		"not reserved anymore":                 {reserved(allocated(), "pod"), allocated(), reservation},
-		"reserved for another one":             {reserved(allocated(), "pod"), reserved(allocated(), "other"), reservation},
-		"reserved for one more":                {reserved(allocated(), "pod"), reserved(allocated(), "pod", "other"), reservation},
-		"reserved without allocation":          {resource.ResourceClaimStatus{}, reserved(resource.ResourceClaimStatus{}, "pod"), reservation},
-		"allocated and reserved":               {resource.ResourceClaimStatus{}, reserved(allocated(), "pod"), binding},
-		"added device":                         {allocated(), allocated(a0), devices(driverA)},
-		"added to others":                      {allocated(b0), allocated(a0, b0), devices(driverA)},
-		"changed device":                       {allocated(a0, b0), allocated(changedA0, b0), devices(driverA)},
-		"removed device":                       {allocated(a0, b0), allocated(b0), devices(driverA)},
-		"removed last device":                  {allocated(a0), allocated(), devices(driverA)},
-		"two devices of a driver":              {allocated(), allocated(a0, a1), devices(driverA)},
-		"two drivers":                          {allocated(), allocated(b0, a0), devices(driverA, driverB)},
-		"one added, other removed":             {allocated(b0), allocated(a0), devices(driverA, driverB)},
-		"one added, other changed":             {allocated(b0), allocated(a0, changedB0), devices(driverA, driverB)},
-		"entry handed to another driver":       {allocated(a0), allocated(b0), devices(driverA, driverB)},
-		"twice the same entry":                 {allocated(b0), allocated(b0, b0), devices(driverB)},
-		"twice instead of another one":         {allocated(a0, a1), allocated(a0, a0), devices(driverA)},
-		"reserved, and added":                  {allocated(), reserved(allocated(a0), "pod"), append(slices.Clone(reservation), devices(driverA)...)},
-		"allocated, and added":                 {resource.ResourceClaimStatus{}, allocated(a0), append(slices.Clone(binding), devices(driverA)...)},
-		"parameters without spaces and sorted": {withParameters(`{ "b": 1, "a": {"d": [1], "c": 2} }`), withParameters(`{"a":{"c":2,"d":[1]},"b":1}`), nil},
-		"other parameters":                     {withParameters(`{"a":1}`), withParameters(`{"a":2}`), binding},
-		"other order in a list":                {withParameters(`{"a":[1,2]}`), withParameters(`{"a":[2,1]}`), binding},
-		"invalid parameters":                   {withParameters(`{"a":`), withParameters(`{"a":1}`), binding},
-		"same invalid parameters":              {withParameters(`{"a":`), withParameters(`{"a":`), nil},
+		"nothing at all":                 {},
+		"nothing":                        {reserved(allocated(a0, b0), "pod"), reserved(allocated(a0, b0), "pod"), nil},
+		"empty lists instead of none":    {allocated(), resource.ResourceClaimStatus{Allocation: onNode("node-a"), Devices: []resource.AllocatedDeviceStatus{}, ReservedFor: []resource.ResourceClaimConsumerReference{}}, nil},
+		"order of devices":               {allocated(a0, a1, b0), allocated(b0, a1, a0), nil},
+		"allocated":                      {resource.ResourceClaimStatus{}, allocated(), binding},
+		"deallocated":                    {allocated(), resource.ResourceClaimStatus{}, binding},
+		"deallocated with devices":       {allocated(a0, b0), resource.ResourceClaimStatus{}, binding},
+		"other node":                     {allocated(), resource.ResourceClaimStatus{Allocation: onNode("node-b")}, binding},
+		"reserved":                       {allocated(), reserved(allocated(), "pod"), reservation},
+		"not reserved anymore":           {reserved(allocated(), "pod"), allocated(), reservation},
+		"reserved for another one":       {reserved(allocated(), "pod"), reserved(allocated(), "other"), reservation},
+		"reserved for one more":          {reserved(allocated(), "pod"), reserved(allocated(), "pod", "other"), reservation},
+		"reserved without allocation":    {resource.ResourceClaimStatus{}, reserved(resource.ResourceClaimStatus{}, "pod"), reservation},
+		"allocated and reserved":         {resource.ResourceClaimStatus{}, reserved(allocated(), "pod"), binding},
+		"added device":                   {allocated(), allocated(a0), devices(driverA)},
+		"added to others":                {allocated(b0), allocated(a0, b0), devices(driverA)},
+		"changed device":                 {allocated(a0, b0), allocated(changedA0, b0), devices(driverA)},
+		"removed device":                 {allocated(a0, b0), allocated(b0), devices(driverA)},
+		"removed last device":            {allocated(a0), allocated(), devices(driverA)},
+		"two devices of a driver":        {allocated(), allocated(a0, a1), devices(driverA)},
+		"two drivers":                    {allocated(), allocated(b0, a0), devices(driverA, driverB)},
+		"one added, other removed":       {allocated(b0), allocated(a0), devices(driverA, driverB)},
+		"one added, other changed":       {allocated(b0), allocated(a0, changedB0), devices(driverA, driverB)},
+		"entry handed to another driver": {allocated(a0), allocated(b0), devices(driverA, driverB)},
+		"twice the same entry":           {allocated(b0), allocated(b0, b0), devices(driverB)},
+		"twice instead of another one":   {allocated(a0, a1), allocated(a0, a0), devices(driverA)},
+		"reserved, and added":            {allocated(), reserved(allocated(a0), "pod"), append(slices.Clone(reservation), devices(driverA)...)},
+		"allocated, and added":           {resource.ResourceClaimStatus{}, allocated(a0), append(slices.Clone(binding), devices(driverA)...)},
+		"parameters in another format":   {withParameters(`{ "b": 1, "a": {"d": [1], "c": 2} }`), withParameters(`{"a":{"c":2,"d":[1]},"b":1}`), binding},
+		"data in another format":         {withData(`{"ip":"b"}`), withData(`{"ip": "b"}`), devices(driverA)},
+		"data which somebody hid":        {withData(`{"ip":"b"}`), withData(`{"ip":"a","ip":"b"}`), devices(driverA)},
+		"other parameters":               {withParameters(`{"a":1}`), withParameters(`{"a":2}`), binding},
+		"other order in a list":          {withParameters(`{"a":[1,2]}`), withParameters(`{"a":[2,1]}`), binding},
+		"invalid parameters":             {withParameters(`{"a":`), withParameters(`{"a":1}`), binding},
+		"same invalid parameters":        {withParameters(`{"a":`), withParameters(`{"a":`), nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			status, oldStatus := tc.new.DeepCopy(), tc.old.DeepCopy()
@@ -359,6 +361,8 @@ func TestCannotAuthorize(t *testing.T) {
 type wrapped struct {
 	rest.RESTUpdateStrategy
 	called bool
+	// valid is set if it finds no mistake.
+	valid bool
 }
 
 func (w *wrapped) PrepareForUpdate(_ context.Context, obj, _ runtime.Object) {
@@ -367,7 +371,122 @@ func (w *wrapped) PrepareForUpdate(_ context.Context, obj, _ runtime.Object) {
 
 func (w *wrapped) ValidateUpdate(context.Context, runtime.Object, runtime.Object) field.ErrorList {
 	w.called = true
+	if w.valid {
+		return nil
+	}
 	return field.ErrorList{field.Invalid(field.NewPath("status"), nil, "from upstream")}
+}
+
+// TestFormat checks who may write JSON in which format, and what is stored then.
+func TestFormat(t *testing.T) {
+	const (
+		stored  = `{ "b": 1.0, "a": 12345678901234567890 }`
+		sorted  = `{"a":12345678901234567890,"b":1}`
+		rounded = `{"a":12345678901234567000,"b":1}`
+		other   = `{"a":12345678901234567891,"b":1}`
+		twice   = `{"a":0,"a":12345678901234567890,"b":1}`
+		hidden  = `{"ip":"a","ip":"b"}`
+		plain   = `{"ip":"b"}`
+	)
+	for name, tc := range map[string]struct {
+		// old is what is stored, if it is something else.
+		old, sent, want string
+		// may is set if the user may write the entry, withoutChecks if nobody checks that, and
+		// withoutFormat if the format is not kept.
+		may, withoutChecks, withoutFormat bool
+		refused                           bool
+	}{
+		"sorted":                    {sent: sorted, want: stored},
+		"sorted, may":               {sent: sorted, want: stored, may: true},
+		"sorted, no checks":         {sent: sorted, want: stored, withoutChecks: true},
+		"sorted, format not kept":   {sent: sorted, want: sorted, withoutFormat: true, refused: true},
+		"rounded":                   {sent: rounded, want: stored},
+		"rounded, may":              {sent: rounded, want: rounded, may: true},
+		"rounded, no checks":        {sent: rounded, want: rounded, withoutChecks: true},
+		"rounded, format not kept":  {sent: rounded, want: rounded, withoutFormat: true, refused: true},
+		"rounds alike":              {sent: other, want: other, refused: true},
+		"rounds alike, may":         {sent: other, want: other, may: true},
+		"key twice":                 {sent: twice, want: twice, refused: true},
+		"key twice, may":            {sent: twice, want: twice, may: true},
+		"correction":                {old: hidden, sent: plain, want: hidden},
+		"correction, may":           {old: hidden, sent: plain, want: plain, may: true},
+		"hides":                     {old: plain, sent: hidden, want: hidden, refused: true},
+		"hides, may":                {old: plain, sent: hidden, want: hidden, may: true},
+		"hides, format not kept":    {old: plain, sent: hidden, want: hidden, withoutFormat: true, refused: true},
+		"not UTF-8, may":            {old: "{\"a\":\"\xff\"}", sent: "{\"a\":\"\xfe\"}", want: "{\"a\":\"\xfe\"}", may: true},
+		"not UTF-8":                 {old: "{\"a\":\"\xff\"}", sent: "{\"a\":\"\xfe\"}", want: "{\"a\":\"\xfe\"}", refused: true},
+		"not UTF-8, formatted":      {old: "{\"a\":\"\xff\"}", sent: "{\"a\":\"\uFFFD\"}", want: "{\"a\":\"\xff\"}"},
+		"not UTF-8, formatted, may": {old: "{\"a\":\"\xff\"}", sent: "{\"a\":\"\uFFFD\"}", want: "{\"a\":\"\uFFFD\"}", may: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.DRAResourceClaimDeviceStatus, !tc.withoutFormat)
+			featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.DRAResourceClaimGranularStatusAuthorization, !tc.withoutChecks)
+			if tc.old == "" {
+				tc.old = stored
+			}
+			a := &asked{t: t}
+			if tc.may {
+				a.allowed = []string{"associated-node:update driver/a.example.com in ns"}
+			}
+			strategy := NewStatusStrategy(&wrapped{valid: true}, a)
+			claim, oldClaim := claimWith(withData(tc.sent)), claimWith(withData(tc.old))
+			strategy.PrepareForUpdate(request("update", "node-a"), claim, oldClaim)
+			if got := string(claim.Status.Devices[0].Data.Raw); got != tc.want {
+				t.Errorf("want %s, got %s", tc.want, got)
+			}
+			if errs := strategy.ValidateUpdate(request("update", "node-a"), claim, oldClaim); len(errs) > 0 != tc.refused {
+				t.Errorf("want an error: %v, got: %v", tc.refused, errs)
+			}
+		})
+	}
+}
+
+// TestTooMany checks that what cannot be valid is refused before anything is asked: it could be a
+// question for each of many entries.
+func TestTooMany(t *testing.T) {
+	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.DRAResourceClaimDeviceStatus, true)
+	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.DRAResourceClaimGranularStatusAuthorization, true)
+	many := func(n int, format string) (entries []resource.AllocatedDeviceStatus) {
+		for i := range n {
+			entries = append(entries, entry(strings.ReplaceAll(format, "%d", fmt.Sprint(i)), "device-0", "Up"))
+		}
+		return entries
+	}
+	manyAllocated := allocated(many(20000, "driver-%d.example.com")...)
+	manyAllocated.Allocation.Devices.Results = nil
+	for _, device := range manyAllocated.Devices {
+		manyAllocated.Allocation.Devices.Results = append(manyAllocated.Allocation.Devices.Results, resource.DeviceRequestAllocationResult{Driver: device.Driver, Pool: device.Pool, Device: device.Device})
+	}
+	shared := allocated(many(3, driverA)...)
+	shared.Allocation.Devices.Results = slices.Repeat(shared.Allocation.Devices.Results[:1], 2)
+	own := entry(driverA, "device-0", "Up")
+	for name, tc := range map[string]struct {
+		status resource.ResourceClaimStatus
+		kind   field.ErrorType
+		path   string
+	}{
+		"many drivers":                 {allocated(many(20000, "driver-%d.example.com")...), field.ErrorTypeInvalid, "status.devices[0]"},
+		"many drivers after own":       {allocated(append([]resource.AllocatedDeviceStatus{own}, many(20000, "driver-%d.example.com")...)...), field.ErrorTypeInvalid, "status.devices[1]"},
+		"many times the same":          {allocated(many(20000, driverA)...), field.ErrorTypeDuplicate, "status.devices[1]"},
+		"twice the same":               {allocated(own, own), field.ErrorTypeDuplicate, "status.devices[1]"},
+		"more than the shared devices": {shared, field.ErrorTypeDuplicate, "status.devices[2]"},
+		"not allocated":                {allocated(entry(driverA, "device-7", "Up")), field.ErrorTypeInvalid, "status.devices[0]"},
+		"many allocated":               {manyAllocated, field.ErrorTypeTooMany, "status.allocation.devices.results"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := &asked{t: t}
+			strategy := NewStatusStrategy(&wrapped{valid: true}, a)
+			claim, oldClaim := claimWith(tc.status), claimWith(allocated(own))
+			strategy.PrepareForUpdate(request("update", "node-a"), claim, oldClaim)
+			errs := strategy.ValidateUpdate(request("update", "node-a"), claim, oldClaim)
+			if len(errs) != 1 || errs[0].Type != tc.kind || errs[0].Field != tc.path {
+				t.Errorf("want %s of %s, got: %v", tc.kind, tc.path, errs)
+			}
+			if len(a.got) > 0 {
+				t.Errorf("%d questions", len(a.got))
+			}
+		})
+	}
 }
 
 func TestStatusStrategy(t *testing.T) {
