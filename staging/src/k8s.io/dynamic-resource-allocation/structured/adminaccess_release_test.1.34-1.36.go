@@ -207,6 +207,28 @@ func TestAdminAccessShared(t *testing.T) {
 			features: capacity, slices: []*resourceapi.ResourceSlice{slice(device("a", shareable("8Gi")), device("b", shareable("8Gi")))},
 			claims: claims(claim(request("r", true, count(2)))), expect: "a!,b!",
 		},
+		// Each request gets a share of its own, as those without admin access do. What only one
+		// claim can have is in TestAdminAccess.
+		"a shared device twice in a claim, admin access first": {
+			features: capacity, slices: []*resourceapi.ResourceSlice{slice(device("a", shareable("8Gi")))},
+			claims: claims(claim(request("admin", true), request("normal", false))), expect: "a,a!",
+		},
+		"a shared device twice in a claim, admin access last": {
+			features: capacity, slices: []*resourceapi.ResourceSlice{slice(device("a", shareable("8Gi")))},
+			claims: claims(claim(request("normal", false), request("admin", true))), expect: "a,a!",
+		},
+		"a shared device twice in a claim, admin access to all": {
+			features: capacity, slices: []*resourceapi.ResourceSlice{slice(device("a", shareable("8Gi")))},
+			claims: claims(claim(request("admin", true, all), request("normal", false, all))), expect: "a,a!",
+		},
+		"a shared device twice in a claim, both with admin access": {
+			features: capacity, slices: []*resourceapi.ResourceSlice{slice(device("a", shareable("8Gi")))},
+			claims: claims(claim(request("admin", true), request("other", true))), expect: "a!,a!",
+		},
+		"a shared device once in a request with admin access": {
+			features: capacity, slices: []*resourceapi.ResourceSlice{slice(device("a", shareable("8Gi")))},
+			claims: claims(claim(request("admin", true, count(2)))),
+		},
 		"counters of a shared device are taken by the first that consumes": {
 			features: both, slices: withSharedCounters(slice(device("a", shareable("8Gi"), consumesCounters("4Gi")), device("b", consumesCounters("4Gi"))), counterSet("4Gi")), allocated: []string{"b"},
 			claims: claims(claim(request("r", true, func(r *resourceapi.ExactDeviceRequest) {
@@ -215,9 +237,6 @@ func TestAdminAccessShared(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if reason := broken[name]; reason != "" {
-				t.Skip(reason)
-			}
 			for implementation, results := range allocateWithFeatures(t, tc.features, tc.slices, tc.allocated, tc.consumed, tc.claims) {
 				if got := describeResults(results); got != tc.expect {
 					t.Errorf("%s: want %q, got %q", implementation, tc.expect, got)

@@ -30,13 +30,19 @@ func withSharedCounters(slice *resourceapi.ResourceSlice, counters []resourceapi
 	return []*resourceapi.ResourceSlice{slice}
 }
 
+// countersInOwnSlices is false: shared counters stand beside devices.
+const countersInOwnSlices = false
+
+// orderedPools is false: which pool comes first depends on chance.
+const orderedPools = false
+
 // implementations are those of the allocator.
 var implementations = []string{"the one for the features"}
 
 // enable has nothing to do.
 func enable(*testing.T, string) {}
 
-// broken test cases, and why.
-var broken = map[string]string{
-	"capacity as a condition for admin access": "1.34 compares the request with the capacity of some other device",
+// fuzzCounterOf identifies a counter. They belong to a slice.
+func fuzzCounterOf(slice *resourceapi.ResourceSlice, set, name string) fuzzCounter {
+	return fuzzCounter{slice.Name, set, name}
 }

@@ -32,6 +32,12 @@ func withSharedCounters(slice *resourceapi.ResourceSlice, counters []resourceapi
 	return []*resourceapi.ResourceSlice{slice, shared}
 }
 
+// countersInOwnSlices is true: shared counters stand in other slices than devices.
+const countersInOwnSlices = true
+
+// orderedPools is true: which pool comes first depends on its name, but for the stable allocator.
+const orderedPools = true
+
 // implementations are those of the allocator.
 var implementations = []string{"stable", "incubating", "experimental"}
 
@@ -41,5 +47,7 @@ func enable(t *testing.T, implementation string) {
 	t.Cleanup(func() { EnableAllocators() })
 }
 
-// broken test cases, and why.
-var broken map[string]string
+// fuzzCounterOf identifies a counter. They belong to a pool.
+func fuzzCounterOf(slice *resourceapi.ResourceSlice, set, name string) fuzzCounter {
+	return fuzzCounter{slice.Spec.Driver + "/" + slice.Spec.Pool.Name, set, name}
+}
