@@ -46,6 +46,9 @@ const (
 	// mapperResetInterval is the minimum time between two times that all
 	// resources get retrieved from the API server.
 	mapperResetInterval = 30 * time.Second
+	// lookupTimeout limits how long a worker waits for an object, for example behind
+	// a conversion webhook which does not answer. All claims share the workers.
+	lookupTimeout = 5 * time.Second
 )
 
 // workloadKey identifies an object independent of its incarnation.
@@ -234,6 +237,8 @@ func (w *workloads) resetMapper() bool {
 // getWorkload retrieves an object from the API server. Which API version gets
 // used is undefined because only metadata and conditions matter.
 func (ec *Controller) getWorkload(ctx context.Context, resource schema.GroupResource, namespace, name string) (*observedWorkload, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
+	defer cancel()
 	w := ec.workloads
 	for _, kind := range w.kinds {
 		if kind.resource == resource {

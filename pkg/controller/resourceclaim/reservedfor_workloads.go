@@ -24,9 +24,11 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -257,6 +259,9 @@ func (ec *Controller) WatchWorkloads(logger klog.Logger, factory informers.Share
 				if oldWorkload.GetUID() != newWorkload.GetUID() || workloadStatusOf(newWorkload).state == workloadDone {
 					enqueue(oldObj)
 				}
+				if !apiequality.Semantic.DeepEqual(metav1.GetControllerOfNoCopy(oldWorkload), metav1.GetControllerOfNoCopy(newWorkload)) {
+					ec.enqueuePodsOfWorkload(logger, newWorkload)
+				}
 			},
 			DeleteFunc: enqueue,
 		}); err != nil {
@@ -300,6 +305,25 @@ func (ec *Controller) enqueueClaimsOfWorkload(logger klog.Logger, claimIndexer c
 		}
 		logger.V(5).Info("Enqueueing claim because its workload changed", "claim", klog.KObj(claim), "resource", resource, "workload", klog.KObj(workload))
 		ec.queue.Add(claimKeyPrefix + claim.Namespace + "/" + claim.Name)
+	}
+}
+
+// enqueuePodsOfWorkload gets called when something which controls pods, for example
+// a ReplicaSet, was adopted. Pods which are running already then belong to another
+// workload than before, which has to be listed as long as it exists. Nothing
+// about the pods changed and no new one might ever get scheduled.
+func (ec *Controller) enqueuePodsOfWorkload(logger klog.Logger, workload metav1.Object) {
+	pods, err := ec.podLister.Pods(workload.GetNamespace()).List(labels.Everything())
+	if err != nil {
+		logger.Error(err, "Unable to list pods of workload", "workload", klog.KObj(workload))
+		return
+	}
+	for _, pod := range pods {
+		if pod.Spec.NodeName == "" || len(pod.Spec.ResourceClaims) == 0 || isPodDone(pod) || !metav1.IsControlledBy(pod, workload) {
+			continue
+		}
+		logger.V(5).Info("Enqueueing pod because its workload was adopted", "pod", klog.KObj(pod), "workload", klog.KObj(workload))
+		ec.queue.Add(podKeyPrefix + pod.Namespace + "/" + pod.Name)
 	}
 }
 

@@ -22,6 +22,7 @@ import (
 	"context"
 
 	"k8s.io/kubernetes/pkg/scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/metrics"
 )
 
 type (
@@ -36,4 +37,9 @@ func runPermit(ctx context.Context, fw framework.Framework, cycle *podCycle) *fr
 
 func runPreBindPreFlight(context.Context, framework.Framework, *podCycle) *framework.Status {
 	return nil
+}
+
+// The framework needs the metrics of the scheduler.
+func init() {
+	metrics.InitMetrics()
 }

@@ -23,6 +23,7 @@ import (
 
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/metrics"
 )
 
 type (
@@ -37,4 +38,9 @@ func runPermit(ctx context.Context, fw framework.Framework, cycle *podCycle) *fw
 
 func runPreBindPreFlight(ctx context.Context, fw framework.Framework, cycle *podCycle) *fwk.Status {
 	return fw.RunPreBindPreFlights(ctx, cycle.state, cycle.pod, nodeName)
+}
+
+// The framework needs the metrics of the scheduler.
+func init() {
+	metrics.InitMetrics()
 }

@@ -32,11 +32,6 @@ func (pl *DynamicResources) preBindNotNeeded(state *stateData, pod *v1.Pod) bool
 		return false
 	}
 
-	if pl.fh.GetWaitingPod(pod.UID) != nil {
-		// Much can happen while the pod waits in Permit. PreBind looks again.
-		return false
-	}
-
 	forWorkload := false
 	latestClaims := make([]*resourceapi.ResourceClaim, state.claims.len())
 	for index, claim := range state.claims.all() {
@@ -54,6 +49,10 @@ func (pl *DynamicResources) preBindNotNeeded(state *stateData, pod *v1.Pod) bool
 	}
 
 	if !forWorkload {
+		return false
+	}
+	if pl.fh.GetWaitingPod(pod.UID) != nil {
+		// Much can happen while the pod waits in Permit. PreBind looks again.
 		return false
 	}
 	for index, claim := range latestClaims {
