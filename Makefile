@@ -24,6 +24,8 @@ export RELEASE
 # FEATURE is the slug of the feature to which "make save" attributes edits of
 # upstream files.
 FEATURE ?=
+# FUZZTIME is how long "make fuzz" runs each target, for instance 30s.
+FUZZTIME ?=
 # ARCH are the architectures of "make release".
 ARCH ?=
 # QUICK=1 makes "make bench" short.
@@ -98,6 +100,10 @@ test-kubeadm: ## A release taken home: kubeadm init, the shared-claim story, kub
 .PHONY: test-e2e-upstream
 test-e2e-upstream: deps ## Upstream's DRA specs on a cluster, patched beside unpatched. Not part of test: it takes half an hour.
 	@$(CARRY) e2e --release $(RELEASE)
+
+.PHONY: fuzz
+fuzz: ## Each fuzz target for FUZZTIME (2m). Not part of test, which runs their seeds.
+	@$(CARRY) fuzz --release $(RELEASE) $(if $(FUZZTIME),--time $(FUZZTIME))
 
 .PHONY: verify
 verify: deps ## Check ledger, seams, formatting, generated API delta, orphan files; all releases.

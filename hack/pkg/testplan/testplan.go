@@ -212,6 +212,11 @@ func (t Target) OnlyOurs() bool {
 	return !slices.ContainsFunc(t.Tests, func(name string) bool { return !slices.Contains(t.Own, name) })
 }
 
+// FuzzTests are our fuzz targets in the package. Upstream's are upstream's.
+func (t Target) FuzzTests() []string {
+	return slices.DeleteFunc(slices.Clone(t.Own), func(name string) bool { return !strings.HasPrefix(name, "Fuzz") })
+}
+
 // File is a file of the overlay in a tree.
 type File struct {
 	Path string

@@ -21,10 +21,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/audit"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+	"k8s.io/apiserver/pkg/authentication/user"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	v1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/kubernetes/pkg/apis/resource"
@@ -58,8 +62,9 @@ type AdminAccessAudit struct {
 	// Requests are the names of the requests with the adminAccess field in a claim or
 	// a template.
 	Requests []string `json:"requests,omitempty"`
-	// Owner is the pod, or other object, for which the claim was generated from a
-	// template: the user is a controller then.
+	// Owner is the pod, or other object, for which the resourceclaim controller
+	// generated the claim from a template. It is left out of requests of all other users, who
+	// may claim to act for anybody.
 	Owner string `json:"owner,omitempty"`
 	// Devices are those allocated with admin access, as driver/pool/device.
 	Devices []string `json:"devices,omitempty"`
@@ -119,11 +124,33 @@ func AuthorizeAdminClaim(ctx context.Context, meta *metav1.ObjectMeta, spec, old
 	access := authorizeAdminAccess(ctx, meta.Namespace, firstPath, nsClient)
 	if access.audit != nil {
 		access.audit.Requests = names
-		if owner := metav1.GetControllerOfNoCopy(meta); owner != nil {
-			access.audit.Owner = owner.Kind + "/" + owner.Name
-		}
+		access.audit.Owner = ownerForAudit(access.audit.User, meta)
 	}
 	return access
+}
+
+// generatingUsers generate claims for pods. The controller has the second name if the
+// controller manager does not use service accounts for its controllers.
+var generatingUsers = []string{
+	serviceaccount.MakeUsername(metav1.NamespaceSystem, "resource-claim-controller"),
+	user.KubeControllerManager,
+}
+
+// maxAuditOwner is enough for the kind of a pod or a group of pods, and the longest name.
+const maxAuditOwner = 320
+
+// ownerForAudit returns who owns a generated claim.
+func ownerForAudit(userName string, meta *metav1.ObjectMeta) string {
+	owner := metav1.GetControllerOfNoCopy(meta)
+	if owner == nil || !slices.Contains(generatingUsers, userName) {
+		return ""
+	}
+	text := owner.Kind + "/" + owner.Name
+	if len(text) > maxAuditOwner {
+		// Nothing limits the length of a reference.
+		return strings.ToValidUTF8(text[:maxAuditOwner], "") + "..."
+	}
+	return text
 }
 
 // AuthorizeAdminStatus decides whether the status of a ResourceClaim may be updated with
@@ -171,8 +198,8 @@ func authorizeAdminAccess(ctx context.Context, namespace string, path *field.Pat
 			continue
 		}
 		access := AdminAccess{audit: &AdminAccessAudit{Label: key}}
-		if user, ok := genericapirequest.UserFrom(ctx); ok {
-			access.audit.User = user.GetName()
+		if requester, ok := genericapirequest.UserFrom(ctx); ok {
+			access.audit.User = requester.GetName()
 		}
 		return access
 	}

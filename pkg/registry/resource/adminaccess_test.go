@@ -19,7 +19,9 @@ package resource
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -184,10 +186,30 @@ func TestAdminAccessAudit(t *testing.T) {
 		OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "monitor-x7k2p", UID: "1", Controller: ptr.To(true)}},
 	}
 
-	t.Run("generated claim", func(t *testing.T) {
+	// Anybody can write any owner into a claim of their own.
+	for userName, expectOwner := range map[string]string{
+		"system:serviceaccount:kube-system:resource-claim-controller": `,"owner":"Pod/monitor-x7k2p"`,
+		"system:kube-controller-manager":                              `,"owner":"Pod/monitor-x7k2p"`,
+		"jane":                                                        "",
+		"system:serviceaccount:default:resource-claim-controller": "",
+	} {
+		t.Run("claim created by "+userName, func(t *testing.T) {
+			ctx, annotation := auditedContext()
+			ctx = genericapirequest.WithUser(ctx, &user.DefaultInfo{Name: userName})
+			AuthorizeAdminClaim(ctx, meta, spec, nil, field.NewPath("spec"), client.CoreV1().Namespaces()).Audit(ctx, nil)
+			assert.Equal(t, `{"user":"`+userName+`","label":"kubernetes.io/dra-admin-access","requests":["a"]`+expectOwner+`}`, annotation())
+		})
+	}
+	t.Run("owner without end", func(t *testing.T) {
 		ctx, annotation := auditedContext()
-		AuthorizeAdminClaim(ctx, meta, spec, nil, field.NewPath("spec"), client.CoreV1().Namespaces()).Audit(ctx, nil)
-		assert.Equal(t, `{"user":"jane","label":"kubernetes.io/dra-admin-access","requests":["a"],"owner":"Pod/monitor-x7k2p"}`, annotation())
+		ctx = genericapirequest.WithUser(ctx, &user.DefaultInfo{Name: "system:kube-controller-manager"})
+		long := meta.DeepCopy()
+		long.OwnerReferences[0].Name = strings.Repeat("ä", 10000)
+		AuthorizeAdminClaim(ctx, long, spec, nil, field.NewPath("spec"), client.CoreV1().Namespaces()).Audit(ctx, nil)
+		assert.Contains(t, annotation(), `"owner":"Pod/ää`)
+		assert.Contains(t, annotation(), `ä..."}`)
+		assert.True(t, utf8.ValidString(annotation()))
+		assert.Less(t, len(annotation()), 500)
 	})
 	t.Run("invalid for another reason", func(t *testing.T) {
 		ctx, annotation := auditedContext()

@@ -17,13 +17,16 @@ limitations under the License.
 package dra
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	kubefeatures "k8s.io/kubernetes/pkg/features"
 )
@@ -48,7 +51,12 @@ func mayUseWithoutReservation(cache *claimInfoCache, pod *v1.Pod, claim *resourc
 	if reservedForWorkloadsEnabled() {
 		return true
 	}
+	return usedBefore(cache, pod, claim)
+}
 
+// usedBefore returns true if the pod got as far as preparing the claim, perhaps before a
+// restart of the kubelet.
+func usedBefore(cache *claimInfoCache, pod *v1.Pod, claim *resourceapi.ResourceClaim) bool {
 	known := false
 	_ = cache.withRLock(func() error {
 		claimInfo, exists := cache.get(claim.Name, claim.Namespace)
@@ -56,6 +64,53 @@ func mayUseWithoutReservation(cache *claimInfoCache, pod *v1.Pod, claim *resourc
 		return nil
 	})
 	return known
+}
+
+// checkNodeOfAllocation protects pods against devices of other nodes.
+//
+// A pod that is listed in status.reservedFor keeps the claim from being deallocated. Where
+// the workload is listed instead, the claim could be deallocated, and allocated for
+// another node, after the scheduler looked at it for the pod and before the pod was
+// bound. The same goes for a pod whose node somebody else has chosen.
+//
+// A pod that was checked before is not checked again: labels of the node may have changed
+// since then, and the pod needs a new sandbox after a reboot. checkSameAllocation
+// ensures that its devices are still the same.
+func checkNodeOfAllocation(ctx context.Context, cache *claimInfoCache, getNode GetNodeFunc, pod *v1.Pod, claim *resourceapi.ResourceClaim) error {
+	allocation := claim.Status.Allocation
+	if !reservedForWorkloadsEnabled() || allocation == nil || allocation.NodeSelector == nil || !resourceclaim.IsAllocatedForAnyPod(claim) ||
+		usedBefore(cache, pod, claim) {
+		return nil
+	}
+	selector, err := nodeaffinity.NewNodeSelector(allocation.NodeSelector)
+	if err != nil {
+		return fmt.Errorf("parse the node selector in the allocation of ResourceClaim %s: %w", claim.Name, err)
+	}
+	// The kubelet only has pods which are assigned to its node.
+	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: pod.Spec.NodeName}}
+	if !needsOnlyNodeName(allocation.NodeSelector) {
+		if getNode == nil {
+			return fmt.Errorf("cannot check whether ResourceClaim %s is allocated for node %s, the kubelet does not know its node yet: trying again later", claim.Name, pod.Spec.NodeName)
+		}
+		if node, err = readNode(ctx, getNode); err != nil {
+			return fmt.Errorf("check whether ResourceClaim %s is allocated for node %s: get the node: %w", claim.Name, pod.Spec.NodeName, err)
+		}
+	}
+	if !selector.Match(node) {
+		return fmt.Errorf("ResourceClaim %s is allocated for other nodes than %s, where pod %s is: it was probably allocated again while the pod was bound; delete the pod, so that another one can be scheduled to where the devices are", claim.Name, node.Name, pod.Name)
+	}
+	return nil
+}
+
+// needsOnlyNodeName returns true if nothing but the name of a node is compared.
+func needsOnlyNodeName(selector *v1.NodeSelector) bool {
+	for _, term := range selector.NodeSelectorTerms {
+		// No other fields are supported, but one never knows.
+		if len(term.MatchExpressions) > 0 || slices.ContainsFunc(term.MatchFields, func(r v1.NodeSelectorRequirement) bool { return r.Key != metav1.ObjectNameField }) {
+			return false
+		}
+	}
+	return true
 }
 
 // explainNotReserved returns what needs to be appended to the error message for

@@ -39,6 +39,9 @@ var fuzzCELCache = cel.NewCache(100)
 
 func newFuzzAllocator(adminAccess bool) fuzzAllocator {
 	return func(ctx context.Context, held []resourceapi.DeviceRequestAllocationResult, slices []*resourceapi.ResourceSlice, claims []*resourceapi.ResourceClaim) ([]resourceapi.AllocationResult, error) {
+		if fuzzTakesTooLong(slices, claims) {
+			return nil, errBudget
+		}
 		allocated := sets.New[DeviceID]()
 		for _, result := range held {
 			if !ptr.Deref(result.AdminAccess, false) {
@@ -51,6 +54,29 @@ func newFuzzAllocator(adminAccess bool) fuzzAllocator {
 		}
 		return allocator.Allocate(ctx, fuzzNode)
 	}
+}
+
+// fuzzTakesTooLong returns true if the allocator might try more combinations than there is
+// time for. In this release, it does not look at the context.
+func fuzzTakesTooLong(slices []*resourceapi.ResourceSlice, claims []*resourceapi.ResourceClaim) bool {
+	devices := 1
+	for _, slice := range slices {
+		devices += len(slice.Spec.Devices)
+	}
+	combinations := 1
+	for _, claim := range claims {
+		for _, request := range claim.Spec.Devices.Requests {
+			if request.Count > resourceapi.AllocationResultsMaxSize {
+				continue // That is an error at once.
+			}
+			for range request.Count {
+				if combinations *= devices; combinations > 100000 {
+					return true
+				}
+			}
+		}
+	}
+	return false
 }
 
 // fuzzAllocators are all of them.
