@@ -100,7 +100,7 @@ func runBench(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	var claims, writes []bench.Comparison
+	var claims, writes, largest, hostile []bench.Comparison
 	if strings.Contains("AdminAccess claims", *only) {
 		if claims, err = benchClaims(ctx, b, output); err != nil {
 			return err
@@ -108,6 +108,12 @@ func runBench(ctx context.Context, args []string) error {
 	}
 	if !*quick && strings.Contains("status writes", *only) {
 		if writes, err = benchStatusWrites(ctx, b, output); err != nil {
+			return err
+		}
+	}
+
+	if !*quick && strings.Contains("status sizes", *only) {
+		if largest, hostile, err = benchStatusSizes(ctx, b, output); err != nil {
 			return err
 		}
 	}
@@ -122,7 +128,10 @@ func runBench(ctx context.Context, args []string) error {
 	if len(writes) > 0 {
 		summary += "\n" + bench.StatusTable(writes)
 	}
-	data, err := json.MarshalIndent(map[string]any{"machine": bench.Machine(), "version": t.Ledger.Stamp(t.Release), "results": results, "claims": claims, "statusWrites": writes}, "", "  ")
+	if len(largest) > 0 {
+		summary += "\n" + bench.SizesTables(largest, hostile)
+	}
+	data, err := json.MarshalIndent(map[string]any{"machine": bench.Machine(), "version": t.Ledger.Stamp(t.Release), "results": results, "claims": claims, "statusWrites": writes, "largestStatus": largest, "hostileStatus": hostile}, "", "  ")
 	if err != nil {
 		return err
 	}
@@ -147,6 +156,26 @@ func runBench(ctx context.Context, args []string) error {
 
 // benchClaims compares how fast claims get created, with admin access and without.
 func benchClaims(ctx context.Context, b *bench.Bench, output string) ([]bench.Comparison, error) {
+	patched, unpatched, err := claimServers(ctx, b, output)
+	if err != nil {
+		return nil, err
+	}
+	b.Log("create claims")
+	return b.Claims(ctx, patched, unpatched)
+}
+
+// benchStatusSizes compares what the largest status of devices costs.
+func benchStatusSizes(ctx context.Context, b *bench.Bench, output string) (largest, hostile []bench.Comparison, err error) {
+	patched, unpatched, err := claimServers(ctx, b, output)
+	if err != nil {
+		return nil, nil, err
+	}
+	b.Log("write the largest status of devices")
+	return b.StatusSizes(ctx, patched, unpatched)
+}
+
+// claimServers are API servers for one user.
+func claimServers(ctx context.Context, b *bench.Bench, output string) (patched, unpatched bench.Tree, err error) {
 	trees := map[string]bench.Tree{
 		"patched":   {Dir: b.Patched.Dir, Binary: filepath.Join(output, "patched-claims.test")},
 		"unpatched": {Dir: b.Unpatched.Dir, Binary: filepath.Join(output, "unpatched-claims.test")},
@@ -154,11 +183,10 @@ func benchClaims(ctx context.Context, b *bench.Bench, output string) ([]bench.Co
 	for name, tree := range trees {
 		b.Log("compile the API server, %s", name)
 		if err := tree.Compile(ctx, bench.ClaimsPackage); err != nil {
-			return nil, err
+			return bench.Tree{}, bench.Tree{}, err
 		}
 	}
-	b.Log("create claims")
-	return b.Claims(ctx, trees["patched"], trees["unpatched"])
+	return trees["patched"], trees["unpatched"], nil
 }
 
 // benchStatusWrites compares how fast drivers write the status of their devices, with and without

@@ -109,22 +109,28 @@ type service struct {
 }
 
 // serve starts an API server of a tree. The file is decoded into found.
-func (b *Bench) serve(ctx context.Context, tree Tree, name string, s service, found any) (_ func(), finalErr error) {
+func (b *Bench) serve(ctx context.Context, tree Tree, name string, s service, found any) (stop func(), err error) {
+	stop, _, err = b.serveProcess(ctx, tree, name, s, found)
+	return stop, err
+}
+
+// serveProcess does that, and returns the process, too.
+func (b *Bench) serveProcess(ctx context.Context, tree Tree, name string, s service, found any) (_ func(), pid int, finalErr error) {
 	if err := os.MkdirAll(b.LogDir, 0o755); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	// For etcd, whose socket must have a short path.
 	temp, err := os.MkdirTemp("", "carry-")
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	env, err := goenv.TestEnviron(tree.Dir)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	log, err := os.Create(filepath.Join(b.LogDir, name+".log"))
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	file := filepath.Join(temp, "server.json")
 	cmd := exec.Command(tree.Binary, "-test.run=^TestServe$", "-test.timeout=10m")
@@ -141,10 +147,10 @@ func (b *Bench) serve(ctx context.Context, tree Tree, name string, s service, fo
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	if err := cmd.Start(); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
@@ -167,20 +173,20 @@ func (b *Bench) serve(ctx context.Context, tree Tree, name string, s service, fo
 	for deadline := time.Now().Add(3 * time.Minute); ; {
 		data, err := os.ReadFile(file)
 		if err == nil {
-			return stop, json.Unmarshal(data, found)
+			return stop, cmd.Process.Pid, json.Unmarshal(data, found)
 		}
 		if !errors.Is(err, fs.ErrNotExist) {
-			return nil, err
+			return nil, 0, err
 		}
 		if time.Now().After(deadline) {
-			return nil, fmt.Errorf("the API server did not start, see %s", log.Name())
+			return nil, 0, fmt.Errorf("the API server did not start, see %s", log.Name())
 		}
 		select {
 		case err := <-ended:
 			ended <- err
-			return nil, fmt.Errorf("the API server ended: %w, see %s", err, log.Name())
+			return nil, 0, fmt.Errorf("the API server ended: %w, see %s", err, log.Name())
 		case <-ctx.Done():
-			return nil, context.Cause(ctx)
+			return nil, 0, context.Cause(ctx)
 		case <-time.After(100 * time.Millisecond):
 		}
 	}

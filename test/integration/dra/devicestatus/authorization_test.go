@@ -309,6 +309,9 @@ func TestAuthorization(t *testing.T) {
 	t.Run("roles", func(t *testing.T) { testRoles(t, s) })
 	t.Run("limits", func(t *testing.T) { testLimits(t, s) })
 	t.Run("parameters", func(t *testing.T) { testParameters(t, s) })
+	t.Run("corrections", func(t *testing.T) { testCorrections(t, s) })
+	t.Run("too many entries", func(t *testing.T) { testTooManyEntries(t, s) })
+	t.Run("late role", func(t *testing.T) { testLateRole(t, s) })
 }
 
 // testAttempts goes through the table in each version of the API, with update, server-side
