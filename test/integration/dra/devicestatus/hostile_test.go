@@ -27,6 +27,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 )
@@ -55,7 +56,8 @@ func (s *server) storedData(t *testing.T, version, name string) string {
 			Devices []struct{ Data json.RawMessage }
 		}
 	}
-	raw, err := s.client.Discovery().RESTClient().Get().AbsPath("apis", group, version, "namespaces", s.namespace, "resourceclaims", name).DoRaw(context.Background())
+	raw, err := s.client.Discovery().RESTClient().Get().AbsPath("apis", group, version, "namespaces", s.namespace, "resourceclaims", name).
+		SetHeader("Accept", runtime.ContentTypeJSON).DoRaw(context.Background())
 	if err == nil {
 		err = json.Unmarshal(raw, &claim)
 	}
