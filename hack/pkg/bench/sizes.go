@@ -248,15 +248,13 @@ func largestDevices(n int) []object {
 	return devices
 }
 
-// manyEntries are as many as fit into a request, all for one device.
+// manyEntries are as many as upstream refuses within the time of a request: it compares each
+// entry with all others. All are for one device, which has data to compare.
 func manyEntries() []object {
 	entry := sizeDevice(0)
 	entry["data"] = json.RawMessage(`{}`)
-	raw, err := json.Marshal(entry)
-	if err != nil {
-		panic(err)
-	}
-	devices := make([]object, largestBody/(len(raw)+1))
+	const entries = 1000
+	devices := make([]object, entries)
 	for i := range devices {
 		devices[i] = entry
 	}

@@ -35,7 +35,7 @@ func TestStatusSizes(t *testing.T) {
 			switch {
 			case strings.HasPrefix(path, "POST "):
 				return http.StatusCreated
-			case len(body) > largestBody/2 && !strings.Contains(body, "Reason_"):
+			case refusedBody(body):
 				return http.StatusUnprocessableEntity
 			}
 			return http.StatusOK
@@ -62,7 +62,7 @@ func TestStatusSizes(t *testing.T) {
 		for _, request := range s.seen["admin"] {
 			_, body, _ := strings.Cut(request, "/status ")
 			switch {
-			case len(body) > largestBody/2 && !strings.Contains(body, "Reason_"):
+			case refusedBody(body):
 				if refused++; len(body) > 3<<20 {
 					t.Errorf("%d bytes are more than an API server reads", len(body))
 				}
@@ -77,6 +77,11 @@ func TestStatusSizes(t *testing.T) {
 			t.Errorf("want %d valid ones, all different, and %d others, got %d, %d, %d", want, 2*2*rounds, valid, len(reasons), refused)
 		}
 	}
+}
+
+// refusedBody has too many entries, or too much data.
+func refusedBody(body string) bool {
+	return strings.Count(body, `"data":{}`) > sizeDevices || len(body) > largestBody/2 && !strings.Contains(body, "Reason_")
 }
 
 // TestLargestDevices checks that they are valid, and that nothing more fits.
