@@ -30,6 +30,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/util/retry"
 
 	"kubernetes-dra/hack/pkg/cluster"
 )
@@ -67,7 +69,7 @@ func (e *env) monitor(namespace, class string) string {
 	return e.replace(e.example("monitor"),
 		"device-monitoring", namespace,
 		"shared-accelerator", class,
-		"      tolerations:\n", "      nodeSelector: {"+cluster.TypeLabel+": real}\n      terminationGracePeriodSeconds: 1\n      tolerations:\n",
+		"      priorityClassName:", "      nodeSelector: {"+cluster.TypeLabel+": real}\n      terminationGracePeriodSeconds: 1\n      priorityClassName:",
 	)
 }
 
@@ -150,6 +152,34 @@ func (e *env) devicesOf(namespace, pod string) string {
 	return text
 }
 
+// taint sets the taints of the only device of a class.
+func (e *env) taint(class string, taints ...any) {
+	e.Helper()
+	slices := e.Dynamic.Resource(e.Resource("resourceslices"))
+	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		slice, err := slices.Get(e.ctx, class, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		devices, _, err := unstructured.NestedSlice(slice.Object, "spec", "devices")
+		if err != nil {
+			return err
+		}
+		if len(devices) != 1 {
+			return fmt.Errorf("want one device, got %v", devices)
+		}
+		devices[0].(map[string]any)["taints"] = taints
+		if err := unstructured.SetNestedSlice(slice.Object, devices, "spec", "devices"); err != nil {
+			return err
+		}
+		_, err = slices.Update(e.ctx, slice, metav1.UpdateOptions{})
+		return err
+	})
+	if err != nil {
+		e.Fatal(err)
+	}
+}
+
 // user creates a claim and a pod which uses it.
 func (e *env) user(name, class string) {
 	e.Helper()
@@ -199,6 +229,13 @@ func TestMonitor(t *testing.T) {
 	}
 	t.Logf("without label: %s", out)
 
+	// An unhealthy device, which users do not get any more, needs a monitor most.
+	// Before 1.36, taints of devices are alpha.
+	tainted := shared.MinorVersion() >= 36
+	if tainted {
+		e.taint(class, map[string]any{"key": "example.com/unhealthy", "effect": "NoSchedule"})
+	}
+
 	monitoring := e.namespace + "-monitoring"
 	e.deleteAfterwards(monitoring)
 	for range 2 { // GitOps tools do it again and again.
@@ -218,6 +255,10 @@ func TestMonitor(t *testing.T) {
 	}
 	if len(claims.Items) != 1 {
 		t.Errorf("want one claim for the monitor, got %d", len(claims.Items))
+	}
+
+	if tainted {
+		e.taint(class)
 	}
 
 	// The device is in use: not free for another user, but it is when the first
