@@ -43,7 +43,13 @@ type holder struct {
 }
 
 func (h holder) String() string {
-	return fmt.Sprintf("process %d (%s) has %s", h.pid, h.command, strings.Join(h.why, ", "))
+	// The kubelet alone has dozens.
+	const shown = 3
+	why := strings.Join(h.why[:min(shown, len(h.why))], ", ")
+	if more := len(h.why) - shown; more > 0 {
+		why += fmt.Sprintf(" and %d more", more)
+	}
+	return fmt.Sprintf("process %d (%s) has %s", h.pid, h.command, why)
 }
 
 // holders finds them. This process and those that started it are none.
