@@ -204,6 +204,10 @@ func (pl *DynamicResources) preEnqueueReservedFor(ctx context.Context, pod *v1.P
 // since PreBind because other plugins were slow. Then the pod must not
 // be bound, but scheduled again.
 func CheckBeforeBind(logger klog.Logger, cs cycleState, pod *v1.Pod) *fwk.Status {
+	if cs == nil {
+		// Only in tests, nothing was scheduled.
+		return nil
+	}
 	state, err := getStateData(cs)
 	if err != nil {
 		// The plugin is not enabled.
