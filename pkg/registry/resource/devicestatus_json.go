@@ -36,12 +36,17 @@ func compareJSON(raw, stored []byte) difference {
 	if bytes.Equal(raw, stored) {
 		return identical
 	}
-	storedValue, known := parseJSON(stored, len(stored))
-	value, certain := parseJSON(raw, len(stored))
+	// A value has one byte at least.
+	values := len(stored)
+	storedValue, known := parseJSON(stored, values, len(stored))
+	if known {
+		values = storedValue.count
+	}
+	value, certain := parseJSON(raw, values, len(stored))
 	if known && certain && value.equal(storedValue) {
 		return sameMeaning
 	}
-	if known && !storedValue.inexact {
+	if known && !storedValue.inexact || value.kind == tooLarge {
 		return otherMeaning
 	}
 	formatted, err := formatJSON(stored)
@@ -51,7 +56,7 @@ func compareJSON(raw, stored []byte) difference {
 	if bytes.Equal(raw, formatted) {
 		return reformatted
 	}
-	if formattedValue, known := parseJSON(formatted, len(stored)); known && certain && value.equal(formattedValue) {
+	if formattedValue, known := parseJSON(formatted, values, len(stored)); known && certain && value.equal(formattedValue) {
 		return reformatted
 	}
 	return otherMeaning
@@ -68,7 +73,7 @@ func formatJSON(raw []byte) ([]byte, error) {
 
 // jsonValue is a value of which the meaning is certain.
 type jsonValue struct {
-	// kind is the first byte of the value, "0" for a number.
+	// kind is the first byte of the value, "0" for a number, tooLarge.
 	kind byte
 	// inexact is set if the server may change the value when it formats it.
 	inexact bool
@@ -78,9 +83,13 @@ type jsonValue struct {
 	text string
 	// values are those of a list, or of an object sorted by name.
 	values []jsonValue
+	// count is how many values it is, with those in it.
+	count int
 }
 
 const (
+	// tooLarge is the kind of what is more than was wanted.
+	tooLarge byte = 'L'
 	// maxEscaped is how much longer a text can get when it is written in another way: a byte
 	// that is escaped has six, and 1e20 has 21 digits.
 	maxEscaped = 6
@@ -89,11 +98,15 @@ const (
 )
 
 // parseJSON decodes JSON. It says no to what is not valid, to what has no certain meaning because a key is
-// there twice or bytes are not UTF-8, and to what cannot mean the same as JSON of that size: it stops
-// where it has seen as much.
-func parseJSON(raw []byte, size int) (jsonValue, bool) {
-	p := jsonParser{raw: raw, values: size, text: maxEscaped * size}
+// there twice or bytes are not UTF-8, and to what cannot mean the same as JSON with so many values and of
+// that size: it stops where it has seen as much.
+func parseJSON(raw []byte, values, size int) (jsonValue, bool) {
+	p := jsonParser{raw: raw, values: values, text: maxEscaped * size}
 	value, ok := p.value()
+	value.count = values - p.values
+	if p.values < 0 || p.text < 0 {
+		return jsonValue{kind: tooLarge}, false
+	}
 	return value, ok && p.next() == 0 && p.at == len(p.raw)
 }
 
@@ -101,8 +114,7 @@ func parseJSON(raw []byte, size int) (jsonValue, bool) {
 type jsonParser struct {
 	raw []byte
 	at  int
-	// values is how many values may still come, each of which has one byte at least, and text how
-	// many bytes of strings and numbers.
+	// values is how many values may still come, and text how many bytes of strings and numbers.
 	values, text int
 	depth        int
 }
@@ -199,7 +211,11 @@ func (p *jsonParser) readName() (string, bool) {
 func (p *jsonParser) readString() (string, bool) {
 	start, escaped := p.at, false
 	for p.at++; ; p.at++ {
-		if p.at >= len(p.raw) || p.at-start > p.text || p.raw[p.at] < ' ' {
+		if p.at-start > p.text {
+			p.text = -1
+			return "", false
+		}
+		if p.at >= len(p.raw) || p.raw[p.at] < ' ' {
 			return "", false
 		}
 		if p.raw[p.at] == '"' {

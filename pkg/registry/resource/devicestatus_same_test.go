@@ -369,16 +369,16 @@ func FuzzCompareJSON(f *testing.F) {
 			if err != nil {
 				t.Fatalf("%q cannot be formatted: %v", stored, err)
 			}
-			value, _ := parseJSON(raw, len(raw))
-			if want, certain := parseJSON(formatted, len(formatted)); !bytes.Equal(raw, formatted) && (!certain || !value.equal(want)) {
+			value, _ := parseJSON(raw, len(raw), len(raw))
+			if want, certain := parseJSON(formatted, len(formatted), len(formatted)); !bytes.Equal(raw, formatted) && (!certain || !value.equal(want)) {
 				t.Errorf("%q is not what the server makes of %q, which is %q", raw, stored, formatted)
 			}
 		case otherMeaning:
-			if _, certain := parseJSON(raw, len(raw)); certain && bytes.Equal(bytes.Trim(raw, " \t\r\n"), bytes.Trim(stored, " \t\r\n")) {
+			if _, certain := parseJSON(raw, len(raw), len(raw)); certain && bytes.Equal(bytes.Trim(raw, " \t\r\n"), bytes.Trim(stored, " \t\r\n")) {
 				t.Errorf("%q means the same as %q", raw, stored)
 			}
 		}
-		if _, certain := parseJSON(raw, len(raw)); certain && !stdjson.Valid(raw) {
+		if _, certain := parseJSON(raw, len(raw), len(raw)); certain && !stdjson.Valid(raw) {
 			t.Errorf("%q is not valid", raw)
 		}
 	})
