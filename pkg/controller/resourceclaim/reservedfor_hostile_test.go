@@ -743,13 +743,24 @@ func TestUserLists(t *testing.T) {
 	for i := range 1000 {
 		expectPending(fmt.Sprintf("claim-%d", i), 0)
 	}
-	assert.True(t, users.isPending(types.NamespacedName{Namespace: testNamespace, Name: "claim-7"}, "test"))
-	assert.False(t, users.isPending(types.NamespacedName{Namespace: testNamespace, Name: "claim-7"}, "other"))
+	expectIsPending := func(purpose string, want bool, wantWait time.Duration) {
+		t.Helper()
+		got, wait := users.isPending(types.NamespacedName{Namespace: testNamespace, Name: "claim-7"}, purpose)
+		assert.Equal(t, want, got)
+		assert.Equal(t, wantWait, wait)
+	}
+	expectIsPending("test", true, 0)
+	expectIsPending("other", false, 0)
 	pods = []v1.Pod{*pendingPod, *succeededPod, *runningPod}
 	complete()
 	assert.Len(t, notified, 1001)
 	assert.Contains(t, notified, notification{sharedClaim, 0})
 	assert.Contains(t, notified, notification{"claim-7", listPause})
+	// Whoever asks too early has to come again: the notification may be gone.
+	expectIsPending("test", true, listPause)
+	clock.Step(listPause)
+	expectIsPending("test", false, 0)
+	clock.SetTime(clock.Now().Add(-listPause))
 	answer, _ := find(sharedClaim)
 	if assert.NotNil(t, answer) && assert.NotNil(t, answer.pod) {
 		assert.Equal(t, runningPod.Name, answer.pod.Name)

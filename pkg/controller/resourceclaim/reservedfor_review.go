@@ -85,8 +85,11 @@ func (ec *Controller) reviewWorkloads(ctx context.Context, claim *resourceapi.Re
 
 	r.lookups = make(map[workloadKey]*lookupResult)
 	r.idle = ec.checkAnnotation(claim)
-	if ec.workloads.users.isPending(claimName(claim), purposeRelease) {
+	if pending, wait := ec.workloads.users.isPending(claimName(claim), purposeRelease); pending {
 		r.storedUsers = usagePending
+		if wait > 0 {
+			ec.recheckClaim(claim, wait)
+		}
 	}
 	for _, entry := range r.entries {
 		r.initFacts(entry)

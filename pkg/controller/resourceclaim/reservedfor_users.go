@@ -226,18 +226,26 @@ func (u *userLists) namespace(name string) *namespaceUsers {
 }
 
 // isPending returns true if it is not known yet which pods use the claim and
-// asking again is of no use now. The claim will get processed again.
-func (u *userLists) isPending(claim types.NamespacedName, purpose string) bool {
+// asking again is of no use now. If the returned delay is not zero, the claim must
+// be processed again after that. Otherwise it gets notified. The caller must not rely on
+// the delay that it got before: a queue has one delay for each claim, the shortest.
+func (u *userLists) isPending(claim types.NamespacedName, purpose string) (bool, time.Duration) {
 	u.mutex.Lock()
 	defer u.mutex.Unlock()
 	ns := u.namespaces[claim.Namespace]
-	if ns == nil {
-		return false
+	switch {
+	case ns == nil:
+		return false, 0
+	case ns.listing[claim.Name].purpose == purpose:
+		return true, 0
+	case ns.waiting[claim.Name].purpose != purpose:
+		return false, 0
+	case ns.listing != nil:
+		return true, 0
+	default:
+		wait := ns.notBefore.Sub(u.clock.Now())
+		return wait > 0, max(wait, 0)
 	}
-	if ns.listing[claim.Name].purpose == purpose {
-		return true
-	}
-	return ns.waiting[claim.Name].purpose == purpose && (ns.listing != nil || u.clock.Now().Before(ns.notBefore))
 }
 
 // cancel gets called when the answer for a claim is not needed anymore. A later

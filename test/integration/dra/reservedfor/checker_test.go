@@ -17,7 +17,6 @@ limitations under the License.
 package reservedfor
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -72,8 +71,6 @@ type history struct {
 	// excused has the changes of claims that were made by the test in the place of
 	// somebody who does not know what he is doing.
 	excused map[uint64]bool
-	// maxEntries is used instead of the normal limit unless it is zero.
-	maxEntries int
 }
 
 // observe collects changes until the end of the test.
@@ -270,7 +267,6 @@ func (h *history) replay(bound time.Duration) invariants {
 		idle:      map[string]time.Time{},
 		stories:   map[string][]record{},
 
-		maxEntries:  cmp.Or(h.maxEntries, maxEntries),
 		excused:     excused,
 		replicaSets: map[types.UID]*metav1.OwnerReference{},
 		belongsTo:   map[types.UID]resourceapi.ResourceClaimConsumerReference{},
@@ -343,8 +339,6 @@ type state struct {
 	// do not happen again when they are looked for.
 	stories map[string][]record
 
-	// maxEntries is how many entries for workloads a claim may have.
-	maxEntries int
 	// excused has the changes of claims that no component made.
 	excused map[uint64]bool
 	// replicaSets has what controls each ReplicaSet.
@@ -612,7 +606,7 @@ func (s *state) claim(claim *resourceapi.ResourceClaim, deleted bool) {
 			listed++
 		}
 	}
-	if others := len(claim.Status.ReservedFor) - listed; others > s.maxEntries {
+	if others := len(claim.Status.ReservedFor) - listed; others > maxEntries {
 		s.fail("claim %s has %d entries for workloads: %v", claim.Name, others, claim.Status.ReservedFor)
 	}
 	if after != nil && ptr.Deref(after.ReservedForAnyPod, false) && listed > maxReservedPods && !s.tampered[claim.Name] {

@@ -418,8 +418,9 @@ func testRemovedBySomeoneElse(c *cluster) {
 	c.waitForClaim(ns, "shared", "reserved for the StatefulSet", reserved)
 	release := func() {
 		c.Helper()
-		_, err := resourceClient(c.Client()).ResourceClaims(ns).Patch(c, "shared", types.MergePatchType, []byte(`{"status":{"reservedFor":null}}`), metav1.PatchOptions{}, "status")
+		claim, err := resourceClient(c.Client()).ResourceClaims(ns).Patch(c, "shared", types.MergePatchType, []byte(`{"status":{"reservedFor":null}}`), metav1.PatchOptions{}, "status")
 		c.ExpectNoError(err, "remove reference")
+		h.excuse(claim)
 	}
 	release()
 	c.waitForClaim(ns, "shared", "reserved again", reserved)

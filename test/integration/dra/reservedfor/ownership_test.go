@@ -265,8 +265,6 @@ func testForgedInOtherNamespace(c *cluster) {
 func testForgedFillList(c *cluster) {
 	const forged = 60
 	ns, h := c.begin(1)
-	// For a moment, that many are there at the same time.
-	h.maxEntries = forged
 	c.createSharedClaim(ns)
 	_, reserved := c.startJob(ns, 1)
 	for i := range forged {

@@ -18,6 +18,7 @@ package dynamicresources
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -58,6 +59,15 @@ func TestPlanReservations(t *testing.T) {
 		return claim
 	}
 	allocated := newAllocatedSharedClaim(podRef("listed"))
+	incarnation := func(i int) *resourceapi.ResourceClaimConsumerReference {
+		ref := workload
+		ref.UID = types.UID(fmt.Sprintf("incarnation-%d", i))
+		return &ref
+	}
+	crowded := newAllocatedSharedClaim(podRef("listed"))
+	for i := range maxIncarnations - 1 {
+		crowded.Status.ReservedFor = append(crowded.Status.ReservedFor, *incarnation(i))
+	}
 	full := newAllocatedSharedClaim(podReferences(resourceapi.ResourceClaimReservedForMaxSize - 1)...)
 	now := metav1.Now()
 
@@ -94,6 +104,18 @@ func TestPlanReservations(t *testing.T) {
 			},
 			decisions: []reservationDecision{reservationAdded, reservationCovered},
 			missing:   []resourceapi.ResourceClaimConsumerReference{workload},
+		},
+		"other-incarnations": {
+			claim: crowded,
+			requests: []*claimReservation{
+				withReservation(forPod("a", crowded, nil), always(incarnation(maxIncarnations-1), nil)),
+				withReservation(forPod("b", crowded, nil), always(incarnation(maxIncarnations), nil)),
+				withReservation(forPod("c", crowded, nil), always(incarnation(1), nil)),
+				forPod("d", crowded, nil),
+			},
+			decisions: []reservationDecision{reservationAdded, reservationRejected, reservationUsable, reservationAdded},
+			errs:      []string{"", "already reserved for 8 incarnations of jobs", "", ""},
+			missing:   []resourceapi.ResourceClaimConsumerReference{*incarnation(maxIncarnations - 1), podRef("d")},
 		},
 		"pending": {
 			claim: unallocated,
