@@ -194,7 +194,7 @@ func TestReservedForOwnerChanges(t *testing.T) {
 			err:           forbidden,
 			expectMessage: `not allowed to check whether the pod belongs to it: get owner ReplicaSet default/web-1 of the pod: replicasets.apps "web-1" is forbidden`,
 			change: func(_ ktesting.TContext, _ *sharedClaimsTest, reader *clientOwnerReader) {
-				reader.err = nil
+				reader.setErr(nil)
 			},
 		},
 		"failure": {
@@ -202,7 +202,7 @@ func TestReservedForOwnerChanges(t *testing.T) {
 			err:           errors.New("connection refused"),
 			expectMessage: "could not check yet",
 			change: func(_ ktesting.TContext, _ *sharedClaimsTest, reader *clientOwnerReader) {
-				reader.err = nil
+				reader.setErr(nil)
 			},
 		},
 	} {
@@ -210,7 +210,7 @@ func TestReservedForOwnerChanges(t *testing.T) {
 			pod := newReplicaSetPod("pod-1")
 			tc := newReservedForTest(tCtx, reservedForFeatures(true), []*resourceapi.ResourceClaim{withReservedFor(newSharedClaim(), webDeployment)}, append(tcase.objs, pod)...)
 			reader := tc.p.owners.reader.(*clientOwnerReader)
-			reader.err = tcase.err
+			reader.setErr(tcase.err)
 			_, status := tc.preFilter(pod)
 			require.Equal(tCtx, fwk.UnschedulableAndUnresolvable, status.Code())
 			require.Contains(tCtx, status.Message(), tcase.expectMessage)
@@ -259,7 +259,7 @@ func TestReservedForUnknownOwner(t *testing.T) {
 	} {
 		syncTest(t, name, func(tCtx ktesting.TContext) {
 			tc := newReservedForTest(tCtx, reservedForFeatures(true), []*resourceapi.ResourceClaim{claim})
-			tc.p.owners.reader.(*clientOwnerReader).err = tcase.err
+			tc.p.owners.reader.(*clientOwnerReader).setErr(tcase.err)
 			_, status := tc.preFilter(newReplicaSetPod("pod-1"))
 			assert.Equal(tCtx, tcase.wait, !status.IsSuccess())
 		})

@@ -118,13 +118,27 @@ type clientOwnerReader struct {
 	client kubernetes.Interface
 	// custom has objects which the client does not know.
 	custom map[schema.GroupKind]metav1.Object
-	// err is returned instead of an object if it is set.
-	err error
+
+	mutex sync.Mutex
+	err   error
+}
+
+// setErr makes lookups fail, or work again if err is nil.
+func (r *clientOwnerReader) setErr(err error) {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	r.err = err
+}
+
+func (r *clientOwnerReader) getErr() error {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	return r.err
 }
 
 func (r *clientOwnerReader) get(ctx context.Context, namespace string, gvk schema.GroupVersionKind, name string) (metav1.Object, error) {
-	if r.err != nil {
-		return nil, r.err
+	if err := r.getErr(); err != nil {
+		return nil, err
 	}
 	switch gvk.GroupKind() {
 	case jobKind.GroupKind():

@@ -21,6 +21,7 @@ package dynamicresources
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -118,22 +119,23 @@ func TestUncertainWrite(t *testing.T) {
 		syncTest(t, "not-stored/"+name, func(tCtx ktesting.TContext) {
 			tc := newSharedClaimsTest(tCtx, sharedClaimsFeatures(), []*resourceapi.ResourceClaim{newSharedClaim()})
 			cycle := tc.schedule(newSharingPod("pod-1"))
-			fail := true
+			var fail atomic.Bool
+			fail.Store(true)
 			tc.api.before = func(write string, _ *resourceapi.ResourceClaim) error {
-				if !fail {
+				if !fail.Load() {
 					return nil
 				}
 				return onlyStatus(write, err)
 			}
 			// Looking at the claim does not work for a while.
 			tc.client.PrependReactor("get", "resourceclaims", func(cgotesting.Action) (bool, runtime.Object, error) {
-				return fail, nil, err
+				return fail.Load(), nil, err
 			})
 			require.NotNil(tCtx, cycle.bind(tCtx))
 			require.Len(tCtx, tc.listInFlightClaims(), 1)
 			time.Sleep(2 * uncertainWriteTimeout) // fake time
 			require.Len(tCtx, tc.listInFlightClaims(), 1, "nobody knows yet")
-			fail = false
+			fail.Store(false)
 			time.Sleep(2 * claimLookInterval)
 			synctest.Wait()
 			require.Empty(tCtx, tc.listInFlightClaims())
