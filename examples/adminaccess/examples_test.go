@@ -49,8 +49,8 @@ func TestCopies(t *testing.T) {
 		if copied, err := os.ReadFile(filepath.Join(tested, file)); err != nil || !bytes.Equal(copied, manifest) {
 			t.Errorf("%s is not the same in %s: cp examples/adminaccess/*.yaml test/integration/dra/adminaccess/testdata (%v)", file, tested, err)
 		}
-		// The README has those of the newest release.
-		if strings.Contains(file, "v1beta1") {
+		// The README has those of the newest release, and links to variants.
+		if strings.Contains(file, "v1beta1") || strings.Contains(string(readme), "["+file+"]") {
 			continue
 		}
 		if block := "```yaml\n" + string(manifest) + "```\n"; !strings.Contains(string(readme), block) {
@@ -78,10 +78,12 @@ func TestOlderVersion(t *testing.T) {
 		return lines
 	}
 	newerOnly := []string{"tolerations:", "- operator: Exists           # unhealthy devices, too"}
-	newer := strings.Join(lines("monitor.yaml"), "\n")
-	// The older version does not know taints of devices.
-	newer = strings.Replace(newer, "\n"+strings.Join(newerOnly, "\n"), "", 1)
-	if older := strings.Join(lines("monitor-v1beta1.yaml"), "\n"); newer != older {
-		t.Errorf("monitor-v1beta1.yaml differs from monitor.yaml:\n%s\n\n%s", older, newer)
+	for _, name := range []string{"monitor", "monitor-64"} {
+		newer := strings.Join(lines(name+".yaml"), "\n")
+		// The older version does not know taints of devices.
+		newer = strings.ReplaceAll(newer, "\n"+strings.Join(newerOnly, "\n"), "")
+		if older := strings.Join(lines(name+"-v1beta1.yaml"), "\n"); newer != older {
+			t.Errorf("%s-v1beta1.yaml differs from %s.yaml:\n%s\n\n%s", name, name, older, newer)
+		}
 	}
 }

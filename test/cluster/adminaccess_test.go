@@ -42,7 +42,7 @@ const adminGate = "DRAAdminAccess"
 // the release has.
 func (e *env) example(name string) string {
 	e.Helper()
-	if e.Version == "v1beta1" && name == "monitor" {
+	if e.Version == "v1beta1" && strings.HasPrefix(name, "monitor") {
 		name += "-v1beta1"
 	}
 	data, err := os.ReadFile(filepath.Join(repo, "examples", "adminaccess", name+".yaml"))
@@ -66,7 +66,13 @@ func (e *env) replace(text string, oldnew ...string) string {
 // users find it.
 func (e *env) monitor(namespace, class string) string {
 	e.Helper()
-	return e.replace(e.example("monitor"),
+	return e.onDevices(e.example("monitor"), namespace, class)
+}
+
+// onDevices is a manifest of a monitor for devices of the test on the real node.
+func (e *env) onDevices(manifest, namespace, class string) string {
+	e.Helper()
+	return e.replace(manifest,
 		"device-monitoring", namespace,
 		"shared-accelerator", class,
 		"      priorityClassName:", "      nodeSelector: {"+cluster.TypeLabel+": real}\n      terminationGracePeriodSeconds: 1\n      priorityClassName:",
@@ -291,6 +297,55 @@ func TestMonitor(t *testing.T) {
 	if len(seen) != 3 {
 		t.Errorf("the audit log should have the template, the claim of pod %s and its device, got %v", monitor.Name, seen)
 	}
+}
+
+// TestMonitorManyDevices is the monitor of a node with more devices than a claim can have.
+func TestMonitorManyDevices(t *testing.T) {
+	t.Parallel()
+	onRealNode(t)
+	e := newEnv(t)
+	const numDevices = 40
+	class := e.devices(numDevices, "real")
+	e.user("user", class)
+	user := e.userRuns("user")
+
+	// One claim is not enough.
+	tooMany := *e
+	tooMany.namespace = e.namespace + "-one"
+	e.deleteAfterwards(tooMany.namespace)
+	if out, err := e.apply(e.monitor(tooMany.namespace, class)); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	waiting := e.monitorPod(tooMany.namespace, corev1.PodPending)
+	message := tooMany.event("Pod", waiting.Name, func(event *corev1.Event) bool { return event.Reason == "FailedScheduling" })
+	t.Logf("one claim for %d devices: %s", numDevices, message)
+
+	two := e.namespace + "-two"
+	e.deleteAfterwards(two)
+	manifest := e.replace(e.onDevices(e.example("monitor-64"), two, class), `device.attributes["dra.example.com"]`, fmt.Sprintf("device.attributes[%q]", cluster.DriverName))
+	if out, err := e.apply(manifest); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	monitor := e.monitorPod(two, corev1.PodRunning)
+	e.devicesOf(two, monitor.Name)
+	claims, err := e.Claims(two).List(e.ctx, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]bool{}
+	for _, claim := range claims.Items {
+		results, _, err := unstructured.NestedSlice(claim.Object, "status", "allocation", "devices", "results")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, result := range results {
+			got[result.(map[string]any)["device"].(string)] = true
+		}
+	}
+	if len(claims.Items) != 2 || len(got) != numDevices {
+		t.Errorf("want two claims with %d devices, got %d with %d: %v", numDevices, len(claims.Items), len(got), got)
+	}
+	e.sameContainer(user)
 }
 
 // TestMonitorWithoutFeature turns the feature off and on: what runs keeps running, and what

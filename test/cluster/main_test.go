@@ -282,7 +282,7 @@ func (e *env) devices(n int, nodeType string) (class string) {
 	return name
 }
 
-// mark gives all devices an attribute that the class asks for.
+// mark gives all devices an attribute that the class asks for, and their index.
 func mark(class, slice *unstructured.Unstructured, version, value string) error {
 	expression := fmt.Sprintf("device.driver == %q && device.attributes[%q].test == %q", cluster.DriverName, cluster.DriverName, value)
 	selectors := []any{map[string]any{"cel": map[string]any{"expression": expression}}}
@@ -297,8 +297,9 @@ func mark(class, slice *unstructured.Unstructured, version, value string) error 
 	if version == "v1beta1" {
 		path = []string{"basic", "attributes"}
 	}
-	for _, device := range devices {
-		if err := unstructured.SetNestedMap(device.(map[string]any), map[string]any{"test": map[string]any{"string": value}}, path...); err != nil {
+	for i, device := range devices {
+		attributes := map[string]any{"test": map[string]any{"string": value}, "index": map[string]any{"int": int64(i)}}
+		if err := unstructured.SetNestedMap(device.(map[string]any), attributes, path...); err != nil {
 			return err
 		}
 	}

@@ -25,6 +25,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -79,22 +80,28 @@ func (s *server) apply(t testing.TB, name string, opts metav1.CreateOptions) {
 
 // TestRecipe covers that the manifests of the monitor are accepted as they are.
 func TestRecipe(t *testing.T) {
-	s := startServer(t)
-	// Each for the releases with that version. No release lacks both.
-	files := map[string]string{"v1": "monitor.yaml", "v1beta1": "monitor-v1beta1.yaml"}
-	file := files["v1beta1"]
-	for _, version := range s.versions {
-		if version == "v1" {
-			file = files["v1"]
-		}
-	}
-	s.apply(t, file, metav1.CreateOptions{})
-	template, err := templateKind.in(s.dynamic, s.versions[0], "device-monitoring").Get(context.Background(), "all-accelerators", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !hasAdminAccess(template.Object) {
-		t.Errorf("no admin access in %v", template.Object)
+	for file, templates := range map[string][]string{
+		"monitor":    {"all-accelerators"},
+		"monitor-64": {"accelerators-0", "accelerators-32"},
+	} {
+		t.Run(file, func(t *testing.T) {
+			s := startServer(t)
+			// Each for the releases with that version. No release lacks both.
+			if slices.Contains(s.versions, "v1") {
+				s.apply(t, file+".yaml", metav1.CreateOptions{})
+			} else {
+				s.apply(t, file+"-v1beta1.yaml", metav1.CreateOptions{})
+			}
+			for _, name := range templates {
+				template, err := templateKind.in(s.dynamic, s.versions[0], "device-monitoring").Get(context.Background(), name, metav1.GetOptions{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !hasAdminAccess(template.Object) {
+					t.Errorf("no admin access in %v", template.Object)
+				}
+			}
+		})
 	}
 }
 
