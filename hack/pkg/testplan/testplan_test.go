@@ -146,7 +146,7 @@ func TestController(t *testing.T) {
 }
 `,
 		"pkg/controller/resourceclaim/reservedfor.go":      "package resourceclaim\n",
-		"pkg/controller/resourceclaim/reservedfor_test.go": "package resourceclaim\n\nimport \"testing\"\n\nfunc TestReservedFor(t *testing.T) {}\n",
+		"pkg/controller/resourceclaim/reservedfor_test.go": "package resourceclaim\n\nimport \"testing\"\n\nfunc TestReservedFor(t *testing.T) {}\n\nfunc FuzzReservedFor(f *testing.F) {}\n",
 		"pkg/scheduler/framework/plugins/dynamicresources/dynamicresources.go": `package dynamicresources
 
 type features struct{ EnableDRAReservedForWorkloads bool }
@@ -236,8 +236,11 @@ func TestPlan(t *testing.T) {
 	}
 
 	controller := find(t, p.Unit, "k8s.io/kubernetes/pkg/controller/resourceclaim")
-	if !controller.Race || !controller.Gated || controller.OnlyOurs() || !slices.Equal(controller.Own, []string{"TestReservedFor"}) {
+	if !controller.Race || !controller.Gated || controller.OnlyOurs() || !slices.Equal(controller.Own, []string{"FuzzReservedFor", "TestReservedFor"}) {
 		t.Errorf("unexpected: %+v", controller)
+	}
+	if got := controller.FuzzTests(); !slices.Equal(got, []string{"FuzzReservedFor"}) {
+		t.Errorf("fuzz targets: %v", got)
 	}
 	if api := find(t, p.Unit, "k8s.io/api"); api.Race || api.Gated || len(api.Own) > 0 {
 		t.Errorf("unexpected: %+v", api)
