@@ -100,7 +100,9 @@ var (
 	code    = regexp.MustCompile("`[^`]+`")
 	comment = regexp.MustCompile(`<!--.*?-->`)
 	link    = regexp.MustCompile(`\[([^\]]*)\]\(([^()\s]*)\)`)
-	address = regexp.MustCompile(`https?://([^/\s"'<>()\x60:]+)[^\s"'<>()\x60]*`)
+	// reference is where a link in another place leads.
+	reference = regexp.MustCompile(`(?m)^ *\[([^\]]+)\]: +(\S+)`)
+	address   = regexp.MustCompile(`https?://([^/\s"'<>()\x60:]+)[^\s"'<>()\x60]*`)
 )
 
 func parse(name, content string) *document {
@@ -148,14 +150,17 @@ func (d *document) addAnchor(title string) {
 // links checks that links lead to files and headings of the repository.
 func (c *Checker) links(d *document, known map[string]*document) []error {
 	var errs []error
-	for i, line := range d.text {
-		for _, match := range link.FindAllStringSubmatch(line, -1) {
-			target := match[2]
+	// The text of a link may go over two lines.
+	text := strings.Join(d.text, "\n")
+	for _, form := range []*regexp.Regexp{link, reference} {
+		for _, match := range form.FindAllStringSubmatchIndex(text, -1) {
+			target := text[match[4]:match[5]]
 			if address.MatchString(target) {
 				continue
 			}
 			if problem := c.broken(d.name, target, known); problem != "" {
-				errs = append(errs, fmt.Errorf("%s:%d: link to %q: %s", d.name, i+1, target, problem))
+				line := strings.Count(text[:match[4]], "\n") + 1
+				errs = append(errs, fmt.Errorf("%s:%d: link to %q: %s", d.name, line, target, problem))
 			}
 		}
 	}

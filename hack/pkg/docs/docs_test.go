@@ -70,6 +70,8 @@ func TestComplaints(t *testing.T) {
 		"no file":          {"a\n\n[x](y.md)", `docs/x.md:3: link to "y.md": there is no docs/y.md`},
 		"no folder":        {"[x](../hack/car)", "docs/x.md:1: link to \"../hack/car\": there is no hack/car"},
 		"second link":      {"[a](../README.md) [x](y.md)", `docs/x.md:1: link to "y.md"`},
+		"over the end":     {"a\n[x\ny](y.md)", `docs/x.md:3: link to "y.md"`},
+		"reference":        {"[x][1]\n\n[1]: y.md", `docs/x.md:3: link to "y.md"`},
 		"picture":          {"![x](y.png)", "there is no docs/y.png"},
 		"outside":          {"[x](../../y.md)", "there is no ../y.md"},
 		"absolute":         {"[x](/README.md)", "it does not begin in the folder of the document"},
