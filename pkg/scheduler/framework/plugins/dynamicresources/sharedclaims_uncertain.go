@@ -115,7 +115,11 @@ func (pl *DynamicResources) settle(ctx context.Context, claim *resourceapi.Resou
 				return
 			}
 		case final && !time.Now().Before(deadline):
-			pl.pendingAllocations().MaybeRemoveClaimPendingAllocation(claim.UID, false)
+			// While looking, another pod may have stored it, and a later allocation
+			// may be in flight. That one belongs to other pods.
+			if pl.pendingAllocations().GetPendingAllocation(claim.UID) == allocation {
+				pl.pendingAllocations().MaybeRemoveClaimPendingAllocation(claim.UID, false)
+			}
 			logger.V(2).Info("The allocation was not stored", "claim", klog.KObj(claim), "uid", claim.UID)
 			return
 		}
