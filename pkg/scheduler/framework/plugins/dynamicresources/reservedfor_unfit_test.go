@@ -198,3 +198,20 @@ func TestReservedForUnfit(t *testing.T) {
 		require.Empty(tCtx, tc.reservedFor())
 	})
 }
+
+// TestClaimUsersForgets ensures that claims which are gone do not take up memory.
+func TestClaimUsersForgets(t *testing.T) {
+	syncTest(t, "", func(tCtx ktesting.TContext) {
+		claim := newWorkloadClaim(workloadRefWithUID)
+		running := assigned(newJobPod("running"), nodeName)
+		tc := newReservedForTest(tCtx, reservedForFeatures(true), []*resourceapi.ResourceClaim{claim}, running)
+		require.True(tCtx, tc.p.claimUsers.waitForUsers(newJobPod("pod-1"), claim))
+		for i := range 100 * minUnfitClaims {
+			gone := claim.DeepCopy()
+			gone.Name = fmt.Sprintf("gone-%d", i)
+			require.False(tCtx, tc.p.claimUsers.waitForUsers(newJobPod("pod-2"), gone))
+		}
+		require.LessOrEqual(tCtx, len(tc.p.claimUsers.claims), minUnfitClaims)
+		require.Contains(tCtx, tc.p.claimUsers.gone(running, claim.Name), "pod-1", "still waiting")
+	})
+}
