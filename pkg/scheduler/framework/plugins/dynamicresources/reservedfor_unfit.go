@@ -18,7 +18,6 @@ package dynamicresources
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"sync"
 	"time"
@@ -26,7 +25,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -306,20 +304,13 @@ func (pl *DynamicResources) requestRelease(ctx context.Context, pod *v1.Pod, cla
 // removeAllReservations removes all entries from status.reservedFor. Entries for pods can only be
 // for pods which are not assigned to a node.
 func (pl *DynamicResources) removeAllReservations(ctx context.Context, claim *resourceapi.ResourceClaim) error {
-	entries := make([]map[string]any, 0, len(claim.Status.ReservedFor))
+	uids := make([]types.UID, 0, len(claim.Status.ReservedFor))
 	for _, ref := range claim.Status.ReservedFor {
-		entries = append(entries, map[string]any{"$patch": "delete", "uid": ref.UID})
-	}
-	patch, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": claim.UID, "resourceVersion": claim.ResourceVersion},
-		"status":   map[string]any{"reservedFor": entries},
-	})
-	if err != nil {
-		return fmt.Errorf("encode patch for claim %s: %w", klog.KObj(claim), err)
+		uids = append(uids, ref.UID)
 	}
 	ctx, cancel := context.WithTimeout(ctx, releaseRequestTimeout)
 	defer cancel()
-	if _, err := pl.claimClient(claim.Namespace).Patch(ctx, claim.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status"); err != nil {
+	if _, err := pl.patchReservations(ctx, claim, claim.ResourceVersion, withoutEntries(uids)); err != nil {
 		return fmt.Errorf("remove reservations from claim %s: %w", klog.KObj(claim), err)
 	}
 	return nil

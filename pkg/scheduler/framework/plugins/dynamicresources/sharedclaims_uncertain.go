@@ -70,6 +70,15 @@ func mayHaveBeenStored(err error) bool {
 	return code < 400 || code >= 500
 }
 
+// writeError returns the error of a write, such that isUncertain recognizes it if the write may
+// have been stored.
+func writeError(err error) error {
+	if mayHaveBeenStored(err) {
+		return &uncertainWriteError{err}
+	}
+	return err
+}
+
 // settleLater keeps the allocation in flight, as if one more pod used it, until it
 // is known whether it was stored.
 func (pl *DynamicResources) settleLater(logger klog.Logger, claim *resourceapi.ResourceClaim, allocation *resourceapi.AllocationResult) {
