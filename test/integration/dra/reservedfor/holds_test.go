@@ -125,29 +125,27 @@ func (h *holds) isInFlight(claimUID types.UID) bool {
 	return inFlight != nil && inFlight(claimUID)
 }
 
-// waitingPod is what the scheduler has of a pod that waits in Permit.
-type waitingPod interface {
-	Allow(pluginName string)
-}
-
-// allow lets a pod continue that waits in Permit. It gets added to those which wait only
-// after the plugin said that it must.
-func allow(ctx context.Context, done <-chan struct{}, get func() waitingPod) {
+// allow lets a pod continue that waits in Permit. When the scheduler gets stopped, the pod is
+// rejected: the scheduler itself would wait for as long as the plugin said.
+// The pod gets added to those which wait only after the plugin said that it must.
+func (p *holdPlugin) allow(uid types.UID, done <-chan struct{}) {
+	proceed := func() bool { return p.handle.RejectWaitingPod(uid) }
 	select {
 	case <-done:
-	case <-ctx.Done():
-		return
+		proceed = func() bool {
+			waiting := p.handle.GetWaitingPod(uid)
+			if waiting != nil {
+				waiting.Allow(holdPluginName)
+			}
+			return waiting != nil
+		}
+	case <-p.ctx.Done():
 	}
 	for range 1000 {
-		if pod := get(); pod != nil {
-			pod.Allow(holdPluginName)
+		if proceed() {
 			return
 		}
-		select {
-		case <-time.After(10 * time.Millisecond):
-		case <-ctx.Done():
-			return
-		}
+		time.Sleep(10 * time.Millisecond)
 	}
 }
 
@@ -180,12 +178,7 @@ func (p *holdPlugin) Permit(_ context.Context, _ cycleState, pod *v1.Pod, _ stri
 	if done == nil {
 		return nil, 0
 	}
-	go allow(p.ctx, done, func() waitingPod {
-		if waiting := p.handle.GetWaitingPod(pod.UID); waiting != nil {
-			return waiting
-		}
-		return nil
-	})
+	go p.allow(pod.UID, done)
 	return fwk.NewStatus(fwk.Wait), timeout
 }
 

@@ -218,3 +218,20 @@ func TestClaimUsersForgets(t *testing.T) {
 		require.True(tCtx, tc.takeActivated(pod), "still waiting")
 	})
 }
+
+// TestClaimUsersRequestFailed ensures that pods still get activated after a failed request.
+func TestClaimUsersRequestFailed(t *testing.T) {
+	syncTest(t, "", func(tCtx ktesting.TContext) {
+		claim, pod, running := newWorkloadClaim(workloadRefWithUID), newJobPod("pod-1"), assigned(newJobPod("running"), nodeName)
+		tc := newReservedForTest(tCtx, reservedForFeatures(true), []*resourceapi.ResourceClaim{claim}, running)
+		claim.ResourceVersion = "1"
+		require.True(tCtx, tc.p.claimUsers.waitForUsers(pod, claim))
+		require.True(tCtx, tc.p.claimUsers.start(claim))
+		require.False(tCtx, tc.p.claimUsers.start(claim), "in progress")
+		tc.p.claimUsers.requestFailed(claim)
+		require.True(tCtx, tc.p.claimUsers.start(claim))
+		tCtx.ExpectNoError(tc.client.Tracker().Delete(v1.SchemeGroupVersion.WithResource("pods"), namespace, running.Name))
+		synctest.Wait()
+		require.True(tCtx, tc.takeActivated(pod))
+	})
+}
