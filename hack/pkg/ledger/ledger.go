@@ -421,11 +421,19 @@ func (r *Release) Date() time.Time {
 
 // Range is a range of releases, both ends included.
 type Range struct {
+	// From is the oldest release, To the newest one. To is empty if the range
+	// has no end.
 	From, To string
 }
 
-// ParseRange reads "1.32" or "1.32-1.33".
+// Qualifier matches what ParseRange reads, as part of a regular expression.
+const Qualifier = `[0-9]+\.[0-9]+(?:-[0-9]+\.[0-9]+|\+)?`
+
+// ParseRange reads "1.32", "1.32-1.33" or "1.32+".
 func ParseRange(s string) (Range, error) {
+	if from, isOpen := strings.CutSuffix(s, "+"); isOpen && releaseName.MatchString(from) {
+		return Range{From: from}, nil
+	}
 	from, to, isRange := strings.Cut(s, "-")
 	if !isRange {
 		to = from
@@ -441,14 +449,18 @@ func ParseRange(s string) (Range, error) {
 
 // Contains says whether the release is in the range.
 func (r Range) Contains(release string) bool {
-	return Compare(r.From, release) <= 0 && Compare(release, r.To) <= 0
+	return Compare(r.From, release) <= 0 && (r.To == "" || Compare(release, r.To) <= 0)
 }
 
 func (r Range) String() string {
-	if r.From == r.To {
+	switch r.To {
+	case "":
+		return r.From + "+"
+	case r.From:
 		return r.From
+	default:
+		return r.From + "-" + r.To
 	}
-	return r.From + "-" + r.To
 }
 
 // Compare orders two well-formed names of releases: it is negative if the first one

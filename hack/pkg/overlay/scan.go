@@ -52,10 +52,10 @@ type Entry struct {
 
 var (
 	// The qualifier is the last part that looks like a release, before the
-	// last extension: name.1.32.go, name.1.32-1.33.go.
-	qualifiedFile = regexp.MustCompile(`^(.+)\.([0-9]+\.[0-9]+(?:-[0-9]+\.[0-9]+)?)(\.[^.]+)$`)
-	// name.go.slug.patch, name.go.slug.1.32.patch.
-	seamFile = regexp.MustCompile(`^(.+)\.([^.0-9][^.]*)(?:\.([0-9]+\.[0-9]+(?:-[0-9]+\.[0-9]+)?))?\.patch$`)
+	// last extension: name.1.32.go, name.1.32-1.33.go, name.1.34+.go.
+	qualifiedFile = regexp.MustCompile(`^(.+)\.(` + ledger.Qualifier + `)(\.[^.]+)$`)
+	// name.go.slug.patch, name.go.slug.1.32.patch, name.go.slug.1.34+.patch.
+	seamFile = regexp.MustCompile(`^(.+)\.([^.0-9][^.]*)(?:\.(` + ledger.Qualifier + `))?\.patch$`)
 )
 
 // apiDelta is a folder at its place in the tree which is not built into it:
@@ -162,7 +162,7 @@ func parseName(source string, l *ledger.Ledger) (*Entry, error) {
 			return nil, err
 		}
 		for _, release := range []string{only.From, only.To} {
-			if !l.HasRelease(release) {
+			if release != "" && !l.HasRelease(release) {
 				return nil, fmt.Errorf("unknown release %q: it is not in the ledger", release)
 			}
 		}

@@ -69,13 +69,23 @@ func (s *save) share(ctx context.Context) error {
 				errs = append(errs, fmt.Errorf("%s also holds for release %s, which the edit does not fit: %w\nRename it so that it holds for the other releases, build the tree, and edit again", f.Source.Source, r.release.Name, err))
 				continue
 			}
-			f.Source.Source = f.Path + "." + f.Slug + "." + s.Release.Name + ".patch"
+			only := s.alone()
+			f.Source.Source = f.Path + "." + f.Slug + "." + only.String() + ".patch"
 			f.others = nil
-			s.Log("%s does not fit release %s (%v): saved for %s alone", unqualified(f), r.release.Name, err, s.Release.Name)
+			s.Log("%s does not fit release %s (%v): saved for %s alone", unqualified(f), r.release.Name, err, only)
 			break
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// alone is the qualifier of what holds for the release alone. That of the newest
+// one has no end: what comes next is more like it than like the ones before.
+func (s *save) alone() ledger.Range {
+	if newest, err := s.Ledger.Default(); err == nil && newest.Name == s.Release.Name {
+		return ledger.Range{From: s.Release.Name}
+	}
+	return ledger.Range{From: s.Release.Name, To: s.Release.Name}
 }
 
 // unqualified is the name of a seam that holds for all releases.

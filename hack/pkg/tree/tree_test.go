@@ -1020,7 +1020,7 @@ func TestSaveMisfit(t *testing.T) {
 	f.wantOverlay(plugin+".reservedfor.patch", shared)
 	f.wantOverlay(crlf+".reservedfor.patch", "-")
 	for _, name := range []string{plugin, crlf} {
-		if got := f.overlay(name + ".reservedfor.1.36.patch"); got == "-" {
+		if got := f.overlay(name + ".reservedfor.1.36+.patch"); got == "-" {
 			t.Errorf("%s was not saved for 1.36", name)
 		}
 	}
