@@ -1041,7 +1041,7 @@ func TestSaveQualified(t *testing.T) {
 		if err := f.Save(t.Context(), "reservedfor"); err != nil {
 			t.Fatal(err)
 		}
-		if got := f.overlay(crlf + ".reservedfor.1.36.patch"); !strings.Contains(got, "+"+line) {
+		if got := f.overlay(crlf + ".reservedfor.1.36+.patch"); !strings.Contains(got, "+"+line) {
 			t.Errorf("%q was not saved for 1.36:\n%s", line, got)
 		}
 		f.mustBuild()
