@@ -452,6 +452,17 @@ func (r Range) Contains(release string) bool {
 	return Compare(r.From, release) <= 0 && (r.To == "" || Compare(release, r.To) <= 0)
 }
 
+// Join is the range from the older one's start to the newer one's end.
+func (r Range) Join(other Range) Range {
+	if Compare(other.From, r.From) < 0 {
+		r.From = other.From
+	}
+	if r.To != "" && (other.To == "" || Compare(r.To, other.To) < 0) {
+		r.To = other.To
+	}
+	return r
+}
+
 func (r Range) String() string {
 	switch r.To {
 	case "":

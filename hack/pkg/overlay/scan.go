@@ -214,26 +214,22 @@ type Stage struct {
 // Resolve picks the files for a release: a qualified one in place of the
 // unqualified one, grouped by feature in the ledger's order.
 func Resolve(entries []Entry, l *ledger.Ledger, release string) ([]Stage, error) {
-	type key struct {
-		path, slug string
-		seam       bool
-	}
-	chosen := map[key]Entry{}
-	var errs []error
+	var keys []key
+	siblings := map[key][]Entry{}
 	for _, e := range entries {
-		if e.Only != nil && !e.Only.Contains(release) {
-			continue
+		if siblings[e.key()] == nil {
+			keys = append(keys, e.key())
 		}
-		k := key{path: e.Path, seam: e.Seam}
-		if e.Seam {
-			k.slug = e.Slug
-		}
-		other, taken := chosen[k]
-		switch {
-		case !taken, other.Only == nil && e.Only != nil:
-			chosen[k] = e
-		case other.Only != nil && e.Only != nil:
-			errs = append(errs, fmt.Errorf("%s and %s both hold for release %s", other.Source, e.Source, release))
+		siblings[e.key()] = append(siblings[e.key()], e)
+	}
+	var chosen []Entry
+	var errs []error
+	for _, k := range keys {
+		holder, err := Holder(siblings[k], release)
+		if err != nil {
+			errs = append(errs, err)
+		} else if holder != nil {
+			chosen = append(chosen, *holder)
 		}
 	}
 	var stages []Stage

@@ -205,7 +205,13 @@ func (e *HunkError) Error() string {
 
 // Apply returns the content with the patch applied. Each hunk that does not
 // apply gives a HunkError.
-func (p *Patch) Apply(content []byte) ([]byte, error) {
+func (p *Patch) Apply(content []byte) ([]byte, error) { return p.apply(content, false) }
+
+// ApplyUnique is like Apply, but does not accept a hunk at the place where it is
+// expected if its lines stand at another place as well.
+func (p *Patch) ApplyUnique(content []byte) ([]byte, error) { return p.apply(content, true) }
+
+func (p *Patch) apply(content []byte, unique bool) ([]byte, error) {
 	lines := split(content)
 	var errs []error
 	done := 0   // lines before this one belong to earlier hunks
@@ -213,7 +219,7 @@ func (p *Patch) Apply(content []byte) ([]byte, error) {
 	for i := range p.Hunks {
 		h := &p.Hunks[i]
 		before, after := h.side('-'), h.side('+')
-		at, reason := h.locate(lines, before, done, h.Start-1-offset)
+		at, reason := h.locate(lines, before, done, h.Start-1-offset, unique)
 		if reason != "" {
 			errs = append(errs, &HunkError{Hunk: i + 1, Header: h.Header, Reason: reason})
 			offset += len(after) - len(before)
@@ -229,8 +235,9 @@ func (p *Patch) Apply(content []byte) ([]byte, error) {
 }
 
 // locate finds the line at which the hunk applies: the expected one, or the
-// only other one. Otherwise it says why there is none.
-func (h *Hunk) locate(lines, before []string, done, expected int) (int, string) {
+// only other one. Otherwise it says why there is none. With unique, the expected
+// one has to be the only one, too.
+func (h *Hunk) locate(lines, before []string, done, expected int, unique bool) (int, string) {
 	leading, trailing := h.context()
 	fits := func(at int) bool {
 		if at < done || at+len(before) > len(lines) || !slices.Equal(lines[at:at+len(before)], before) {
@@ -243,7 +250,7 @@ func (h *Hunk) locate(lines, before []string, done, expected int) (int, string) 
 		}
 		return leading >= trailing || at == 0
 	}
-	if fits(expected) {
+	if !unique && fits(expected) {
 		return expected, ""
 	}
 	var found []int
@@ -266,7 +273,11 @@ func (h *Hunk) locate(lines, before []string, done, expected int) (int, string) 
 	for _, at := range found {
 		numbers = append(numbers, strconv.Itoa(at+1))
 	}
-	return 0, fmt.Sprintf("its lines stand at more than one place (lines %s), none of them where it is expected", strings.Join(numbers, ", "))
+	reason := fmt.Sprintf("its lines stand at more than one place (lines %s)", strings.Join(numbers, ", "))
+	if !unique {
+		reason += ", none of them where it is expected"
+	}
+	return 0, reason
 }
 
 // nearest describes the place that has most of the hunk's lines. Empty lines say
@@ -331,6 +342,14 @@ func split(content []byte) []string {
 // another: what git diff prints with three lines of context, without the
 // index line. It is empty if the contents are the same.
 func Diff(ctx context.Context, path string, from, to []byte) ([]byte, error) {
+	return diff(ctx, path, from, to, fullContext)
+}
+
+// fullContext is the number of lines of context in a patch, unless it is shared by
+// files that differ there.
+const fullContext = 3
+
+func diff(ctx context.Context, path string, from, to []byte, lines int) ([]byte, error) {
 	if bytes.Equal(from, to) {
 		return nil, nil
 	}
@@ -345,7 +364,7 @@ func Diff(ctx context.Context, path string, from, to []byte) ([]byte, error) {
 		}
 	}
 	out, err := git.Dir(dir).Output(ctx, nil, outsideRepositories(dir), "diff", "--no-index", "--no-color", "--no-ext-diff", "--no-textconv",
-		"--no-renames", "--diff-algorithm=myers", "--unified=3", "--inter-hunk-context=0", "from", "to")
+		"--no-renames", "--diff-algorithm=myers", fmt.Sprintf("--unified=%d", lines), "--inter-hunk-context=0", "from", "to")
 	if git.ExitCode(err) != 1 { // 1 says that there are differences
 		return nil, fmt.Errorf("%s: comparing: %w", path, err)
 	}
