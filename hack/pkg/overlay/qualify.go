@@ -106,26 +106,33 @@ func Join(siblings []Entry, a, b Entry, l *ledger.Ledger) (Entry, bool) {
 }
 
 // joins says whether a name is one for both files: everywhere holds what held there.
-// A release that is only planned may get what it did not have.
+// A release that is only planned gets it also in place of nothing, and of the file
+// for all releases.
 func joins(before, after []Entry, a, b, joined Entry, l *ledger.Ledger) bool {
 	feature := l.Feature(a.Slug)
 	for i := range l.Releases {
 		r := &l.Releases[i]
 		old, oldErr := Holder(before, r.Name)
 		now, nowErr := Holder(after, r.Name)
-		switch {
-		case oldErr != nil, nowErr != nil:
+		if oldErr != nil || nowErr != nil {
 			return false
-		case old == nil && (now == nil || r.State != ledger.Carried || feature == nil || !feature.In(r.Name)):
-		case old == nil, now == nil:
-			return false
-		case old.Source == a.Source, old.Source == b.Source:
-			if now.Source != joined.Source {
-				return false
-			}
-		case old.Source != now.Source:
+		}
+		was, is := source(old), source(now)
+		if was == a.Source || was == b.Source {
+			was = joined.Source
+		}
+		carried := r.State == ledger.Carried && feature != nil && feature.In(r.Name)
+		if was != is && (carried || is != joined.Source) {
 			return false
 		}
 	}
 	return true
+}
+
+// source is the name of a file, empty if there is none.
+func source(e *Entry) string {
+	if e == nil {
+		return ""
+	}
+	return e.Source
 }

@@ -188,7 +188,7 @@ func TestRedundantFile(t *testing.T) {
 		t.Error(err)
 	}
 	write(t, v, "pkg/fixes.1.36+.go", "package pkg\n")
-	const want = "delete pkg/fixes.1.35.go and rename pkg/fixes.1.36+.go to pkg/fixes.1.35+.go"
+	const want = "delete pkg/fixes.1.35.go and rename pkg/fixes.1.36+.go to pkg/fixes.go"
 	if err := v.redundant(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("got %v, want %q", err, want)
 	}
