@@ -205,13 +205,7 @@ func (e *HunkError) Error() string {
 
 // Apply returns the content with the patch applied. Each hunk that does not
 // apply gives a HunkError.
-func (p *Patch) Apply(content []byte) ([]byte, error) { return p.apply(content, false) }
-
-// ApplyUnique is like Apply, but does not accept a hunk at the place where it is
-// expected if its lines stand at another place as well.
-func (p *Patch) ApplyUnique(content []byte) ([]byte, error) { return p.apply(content, true) }
-
-func (p *Patch) apply(content []byte, unique bool) ([]byte, error) {
+func (p *Patch) Apply(content []byte) ([]byte, error) {
 	lines := split(content)
 	var errs []error
 	done := 0   // lines before this one belong to earlier hunks
@@ -219,7 +213,7 @@ func (p *Patch) apply(content []byte, unique bool) ([]byte, error) {
 	for i := range p.Hunks {
 		h := &p.Hunks[i]
 		before, after := h.side('-'), h.side('+')
-		at, reason := h.locate(lines, before, done, h.Start-1-offset, unique)
+		at, reason := h.locate(lines, before, done, h.Start-1-offset)
 		if reason != "" {
 			errs = append(errs, &HunkError{Hunk: i + 1, Header: h.Header, Reason: reason})
 			offset += len(after) - len(before)
@@ -235,10 +229,11 @@ func (p *Patch) apply(content []byte, unique bool) ([]byte, error) {
 }
 
 // locate finds the line at which the hunk applies: the expected one, or the
-// only other one. Otherwise it says why there is none. With unique, the expected
-// one has to be the only one, too.
-func (h *Hunk) locate(lines, before []string, done, expected int, unique bool) (int, string) {
+// only other one. With less than the full context, the expected one has to be the
+// only one, too. Otherwise it says why there is none.
+func (h *Hunk) locate(lines, before []string, done, expected int) (int, string) {
 	leading, trailing := h.context()
+	unique := max(leading, trailing) < fullContext
 	fits := func(at int) bool {
 		if at < done || at+len(before) > len(lines) || !slices.Equal(lines[at:at+len(before)], before) {
 			return false

@@ -44,6 +44,12 @@ func TestApply(t *testing.T) {
 		"expected place of several": {
 			hunk, lines("a b c d e f g h i j d e f g h i j"), lines("a b c d e f G H h i j d e f g h i j"), "",
 		},
+		"expected place of several, with less context": {
+			"@@ -2,4 +2,5 @@\n b\n c\n+X\n d\n e\n", lines("a b c d e b c d e"), "", "more than one place (lines 2, 6)",
+		},
+		"less context": {
+			"@@ -2,4 +2,5 @@\n b\n c\n+X\n d\n e\n", lines("0 a b c d e b c e"), lines("0 a b c X d e b c e"), "",
+		},
 		"ambiguous": {
 			hunk, lines("d e f g h i j d e f g h i j"), "", "more than one place (lines 1, 8)",
 		},

@@ -26,36 +26,54 @@ type Change struct {
 	Before, After []byte
 }
 
-// Shared writes the canonical patch of a file that stands in several versions of
-// a tree, and gets the same change in each: that of the first version, which
-// gives the right result in the others, too. It has three lines of context, or
-// fewer if the versions differ there. A patch with fewer lines is one only if the
-// place of each hunk is the only one in every version. The result is nil if there
-// is no such patch.
-func Shared(ctx context.Context, path string, changes []Change) ([]byte, error) {
+// Forms writes the patches from one content of a file to another with three lines of
+// context, which is the canonical one, and with fewer. Those with fewer lines are for
+// a file that stands in several versions of a tree, which differ beside the place;
+// [Patch.Apply] wants the place of each of their hunks to be the only one, and those
+// for which that is not so are left out.
+func Forms(ctx context.Context, path string, c Change) ([][]byte, error) {
+	var forms [][]byte
 	for lines := fullContext; lines > 0; lines-- {
-		data, err := diff(ctx, path, changes[0].Before, changes[0].After, lines)
+		data, err := diff(ctx, path, c.Before, c.After, lines)
 		if err != nil || data == nil {
 			return nil, err
 		}
-		p, err := Parse(data)
-		if err != nil {
+		if ok, err := makes(data, c); err != nil {
 			return nil, err
+		} else if ok {
+			forms = append(forms, data)
 		}
-		if p.makes(changes, lines < fullContext) {
-			return data, nil
+	}
+	return forms, nil
+}
+
+// Shared writes the patch of a file that stands in several versions of a tree, and
+// gets the same change in each: that of the first version, with as much context as
+// the others allow. The result is nil if there is none that makes all the changes.
+func Shared(ctx context.Context, path string, changes []Change) ([]byte, error) {
+	forms, err := Forms(ctx, path, changes[0])
+	if err != nil {
+		return nil, err
+	}
+	for _, data := range forms {
+		if ok, err := makes(data, changes[1:]...); ok || err != nil {
+			return data, err
 		}
 	}
 	return nil, nil
 }
 
-// makes says whether the patch gives the right result in every version.
-func (p *Patch) makes(changes []Change, unique bool) bool {
+// makes says whether a patch gives the right result in every version.
+func makes(data []byte, changes ...Change) (bool, error) {
+	p, err := Parse(data)
+	if err != nil {
+		return false, err
+	}
 	for _, c := range changes {
-		after, err := p.apply(c.Before, unique)
+		after, err := p.Apply(c.Before)
 		if err != nil || !bytes.Equal(after, c.After) {
-			return false
+			return false, nil
 		}
 	}
-	return true
+	return true, nil
 }
