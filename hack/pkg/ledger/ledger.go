@@ -291,15 +291,23 @@ func (l *Ledger) find(name string) *Release {
 
 // Release returns the row of a release that is carried.
 func (l *Ledger) Release(name string) (*Release, error) {
-	r := l.find(name)
-	switch {
-	case r == nil:
-		return nil, fmt.Errorf("unknown release %q: the ledger has %s", name, strings.Join(l.names(nil), ", "))
-	case r.State != Carried:
+	r, err := l.Known(name)
+	if err != nil {
+		return nil, err
+	}
+	if r.State != Carried {
 		return nil, fmt.Errorf("release %s (%s) is planned, it is not carried yet: carried is %s",
 			r.Name, r.Version, strings.Join(l.names(func(r *Release) bool { return r.State == Carried }), ", "))
 	}
 	return r, nil
+}
+
+// Known returns the row of a release, carried or planned.
+func (l *Ledger) Known(name string) (*Release, error) {
+	if r := l.find(name); r != nil {
+		return r, nil
+	}
+	return nil, fmt.Errorf("unknown release %q: the ledger has %s", name, strings.Join(l.names(nil), ", "))
 }
 
 // HasRelease says whether the ledger knows the release, carried or planned.

@@ -380,21 +380,53 @@ func Merge(ctx context.Context, current, base, other []byte) ([]byte, error) {
 	if bytes.Equal(other, base) {
 		return current, nil
 	}
+	merged, conflicts, err := mergeFile(ctx, current, base, other)
+	if err == nil && conflicts > 0 {
+		return nil, ErrConflict
+	}
+	return merged, err
+}
+
+// Labels are the names in conflict markers.
+type Labels struct {
+	Current, Base, Other string
+}
+
+// MergeMarked is like Merge, but leaves conflicts in the result, marked as git does
+// it, and counts them.
+func MergeMarked(ctx context.Context, current, base, other []byte, labels Labels) (merged []byte, conflicts int, err error) {
+	return mergeFile(ctx, current, base, other, "--diff3", "-L", labels.Current, "-L", labels.Base, "-L", labels.Other)
+}
+
+// MergeCurrent is like Merge, but leaves current as it is where there is a conflict.
+func MergeCurrent(ctx context.Context, current, base, other []byte) ([]byte, error) {
+	merged, _, err := mergeFile(ctx, current, base, other, "--ours")
+	return merged, err
+}
+
+// HasMarkers says whether a text has conflict markers that MergeMarked left.
+func HasMarkers(content []byte) bool { return marker.Match(content) }
+
+var marker = regexp.MustCompile(`(?m)^(<<<<<<<|>>>>>>>) `)
+
+// mergeFile merges three versions of a file, and counts the conflicts.
+func mergeFile(ctx context.Context, current, base, other []byte, options ...string) ([]byte, int, error) {
 	dir, err := os.MkdirTemp("", "carry-merge-")
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	defer os.RemoveAll(dir)
 	for name, content := range map[string][]byte{"current": current, "base": base, "other": other} {
 		if err := os.WriteFile(filepath.Join(dir, name), content, 0o644); err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 	}
-	out, err := git.Dir(dir).Output(ctx, nil, outsideRepositories(dir), "merge-file", "--stdout", "--quiet", "current", "base", "other")
+	args := slices.Concat([]string{"merge-file", "--stdout", "--quiet"}, options, []string{"current", "base", "other"})
+	out, err := git.Dir(dir).Output(ctx, nil, outsideRepositories(dir), args...)
 	if code := git.ExitCode(err); code > 0 && code < 128 {
-		return nil, ErrConflict
+		return out, code, nil
 	}
-	return out, err
+	return out, 0, err
 }
 
 // ErrConflict is returned by Merge if both sides changed the same lines.
