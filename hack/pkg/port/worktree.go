@@ -31,7 +31,7 @@ import (
 )
 
 // sign is a file in a work tree which says what it is for.
-const sign = "_output/port"
+const sign = "_output/port.txt"
 
 // conflictsDir is the folder for conflicts in a work tree; git ignores it.
 const conflictsDir = "_output/conflicts"
