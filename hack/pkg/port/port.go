@@ -23,8 +23,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"go/format"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 
@@ -271,9 +273,7 @@ func (p *Port) seam(ctx context.Context, c overlay.Change, result *Result) error
 	if !ok {
 		return nil // there is nothing to merge with, fits says why
 	}
-	merged, conflicts, err := patch.MergeMarked(ctx, theirs, c.Before, c.Content, patch.Labels{
-		Current: p.To.Version, Base: p.From.Version, Other: p.From.Version + " with " + c.Slug,
-	})
+	merged, conflicts, err := p.merge(ctx, c, theirs)
 	if err != nil {
 		return err
 	}
@@ -285,6 +285,30 @@ func (p *Port) seam(ctx context.Context, c overlay.Change, result *Result) error
 		}
 	}
 	return p.take(ctx, c, theirs, merged, result)
+}
+
+// merge brings what a seam did in the old release into the file of the new one.
+func (p *Port) merge(ctx context.Context, c overlay.Change, theirs []byte) (merged []byte, conflicts int, err error) {
+	base, ours := c.Before, c.Content
+	formatted := func(content []byte) ([]byte, bool) {
+		out, err := format.Source(content)
+		return out, err == nil && path.Ext(c.Path) == ".go"
+	}
+	out, isGo := formatted(theirs)
+	isGo = isGo && bytes.Equal(out, theirs)
+	if isGo {
+		base, ours = patch.Realign(base, ours, theirs)
+	}
+	merged, conflicts, err = patch.MergeMarked(ctx, theirs, base, ours, patch.Labels{
+		Current: p.To.Version, Base: p.From.Version, Other: p.From.Version + " with " + c.Slug,
+	})
+	if err != nil || conflicts > 0 || !isGo {
+		return merged, conflicts, err
+	}
+	if out, ok := formatted(merged); ok {
+		merged = out
+	}
+	return merged, 0, nil
 }
 
 // take makes the overlay one that gives the merged file.
