@@ -19,8 +19,8 @@ package patch
 import "strings"
 
 // Realign writes the lines of a base, and those of them that are left in a changed
-// text, as another text has them, where they differ in spaces and tabs only. A
-// formatter that aligns fields changes many lines because of a single one; a merge of
+// text, as another text has them, where they differ in spaces and tabs behind the
+// indentation only. A formatter that aligns fields changes many lines because of a single one; a merge of
 // texts with the same alignment does not notice. A line which the other text has in
 // several ways stays what it is.
 func Realign(base, changed, like []byte) (newBase, newChanged []byte) {
@@ -48,9 +48,11 @@ func Realign(base, changed, like []byte) (newBase, newChanged []byte) {
 	return realign(base), realign(changed)
 }
 
-// squeeze is a line without differences in spaces and tabs.
+// squeeze is a line with its indentation, but without differences in spaces and tabs
+// further on.
 func squeeze(line string) string {
-	words := strings.Join(strings.Fields(line), " ")
+	text := strings.TrimLeft(line, " \t")
+	words := line[:len(line)-len(text)] + strings.Join(strings.Fields(text), " ")
 	if strings.HasSuffix(line, "\n") {
 		words += "\n"
 	}

@@ -289,26 +289,20 @@ func (p *Port) seam(ctx context.Context, c overlay.Change, result *Result) error
 
 // merge brings what a seam did in the old release into the file of the new one.
 func (p *Port) merge(ctx context.Context, c overlay.Change, theirs []byte) (merged []byte, conflicts int, err error) {
-	base, ours := c.Before, c.Content
-	formatted := func(content []byte) ([]byte, bool) {
-		out, err := format.Source(content)
-		return out, err == nil && path.Ext(c.Path) == ".go"
-	}
-	out, isGo := formatted(theirs)
-	isGo = isGo && bytes.Equal(out, theirs)
-	if isGo {
-		base, ours = patch.Realign(base, ours, theirs)
-	}
-	merged, conflicts, err = patch.MergeMarked(ctx, theirs, base, ours, patch.Labels{
-		Current: p.To.Version, Base: p.From.Version, Other: p.From.Version + " with " + c.Slug,
-	})
-	if err != nil || conflicts > 0 || !isGo {
+	labels := patch.Labels{Current: p.To.Version, Base: p.From.Version, Other: p.From.Version + " with " + c.Slug}
+	merged, conflicts, err = patch.MergeMarked(ctx, theirs, c.Before, c.Content, labels)
+	if err != nil || conflicts == 0 || path.Ext(c.Path) != ".go" {
 		return merged, conflicts, err
 	}
-	if out, ok := formatted(merged); ok {
-		merged = out
+	base, ours := patch.Realign(c.Before, c.Content, theirs)
+	again, fewer, err := patch.MergeMarked(ctx, theirs, base, ours, labels)
+	if err != nil || fewer >= conflicts {
+		return merged, conflicts, err
 	}
-	return merged, 0, nil
+	if formatted, err := format.Source(again); err == nil {
+		again = formatted
+	}
+	return again, fewer, nil
 }
 
 // take makes the overlay one that gives the merged file.
