@@ -46,7 +46,10 @@ type Entry struct {
 	Slug string
 	// Seam says that this is a patch and not a whole file.
 	Seam bool
-	// Only are the releases that the file is qualified for, nil if any.
+	// Only are the releases that the file is qualified for, nil if any: one
+	// (name.1.32.go), a range with both ends included (name.1.32-1.34.go), or one
+	// without end (name.1.34+.go), which holds for the releases to come. A
+	// qualified file stands in for the unqualified one.
 	Only *ledger.Range
 }
 
@@ -139,7 +142,7 @@ func parseName(source string, l *ledger.Ledger) (*Entry, error) {
 	case ".patch":
 		m := seamFile.FindStringSubmatch(base)
 		if m == nil {
-			return nil, errors.New("a seam is named <file>.<slug>.patch or <file>.<slug>.<release>.patch")
+			return nil, errors.New("a seam is named <file>.<slug>.patch, or <file>.<slug>.<releases>.patch where the releases are like 1.32, 1.32-1.34 or 1.34+")
 		}
 		e.Seam, e.Path, e.Slug, qualifier = true, dir+m[1], m[2], m[3]
 		if l.Feature(e.Slug) == nil {

@@ -26,10 +26,11 @@ import "strings"
 func Realign(base, changed, like []byte) (newBase, newChanged []byte) {
 	ways := map[string]string{}
 	for _, line := range split(like) {
-		if way, ok := ways[squeeze(line)]; ok && way != line {
-			line = ""
+		key := squeeze(line)
+		if way, ok := ways[key]; ok && way != line {
+			line = "" // more than one
 		}
-		ways[squeeze(line)] = line
+		ways[key] = line
 	}
 	known := map[string]bool{}
 	realign := func(content []byte) []byte {

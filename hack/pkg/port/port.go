@@ -33,6 +33,7 @@ import (
 	"kubernetes-dra/hack/pkg/ledger"
 	"kubernetes-dra/hack/pkg/overlay"
 	"kubernetes-dra/hack/pkg/patch"
+	"kubernetes-dra/hack/pkg/upstream"
 )
 
 // Outcome says what became of a file of the overlay.
@@ -82,6 +83,8 @@ type Port struct {
 	entries []overlay.Entry
 	// effects is what the seams did before, by name and release.
 	effects map[string]map[string]patch.Change
+	// folders are those with files of upstream, by release; nil if that is not known.
+	folders map[string]map[string]bool
 	// theirs are upstream's files in To with the seams that were ported so far.
 	theirs  map[string][]byte
 	results []Result
@@ -92,7 +95,7 @@ type Port struct {
 func (p *Port) Run(ctx context.Context) ([]Result, error) {
 	p.ledger = carrying(p.Ledger, p.From, p.To)
 	p.effects, p.theirs, p.results = map[string]map[string]patch.Change{}, map[string][]byte{}, nil
-	if err := p.scan(); err != nil {
+	if err := errors.Join(p.scan(), p.list()); err != nil {
 		return nil, err
 	}
 	features, err := p.apply()
@@ -144,6 +147,29 @@ func carrying(l *ledger.Ledger, from, to *ledger.Release) *ledger.Ledger {
 func (p *Port) scan() (err error) {
 	p.entries, err = overlay.Scan(p.Repo, p.ledger)
 	return err
+}
+
+// list finds out which folders the two releases have.
+func (p *Port) list() error {
+	p.folders = map[string]map[string]bool{}
+	for _, r := range []*ledger.Release{p.From, p.To} {
+		lister, ok := p.Bases[r.Name].(interface {
+			Files() ([]upstream.File, error)
+		})
+		if !ok {
+			return nil
+		}
+		files, err := lister.Files()
+		if err != nil {
+			return err
+		}
+		folders := map[string]bool{}
+		for _, f := range files {
+			folders[path.Dir(f.Path)] = true
+		}
+		p.folders[r.Name] = folders
+	}
+	return nil
 }
 
 // apply finds out what the overlay does in the carried releases, and returns it for
@@ -216,9 +242,6 @@ func (p *Port) others(f overlay.Applied) error {
 	return nil
 }
 
-// upstreamName is how messages call what upstream has.
-func (p *Port) upstreamName() string { return p.To.Version }
-
 // whole ports a file of our own.
 func (p *Port) whole(c overlay.Change, result *Result) error {
 	e := c.Entry
@@ -229,22 +252,38 @@ func (p *Port) whole(c overlay.Change, result *Result) error {
 	}
 	switch _, err := p.Bases[p.To.Name].ReadFile(e.Path); {
 	case err == nil:
-		result.Outcome, result.Why = Conflict, fmt.Sprintf("%s has a file %s of its own: ours would stand where it is", p.upstreamName(), e.Path)
-		return nil
+		return p.byHand(e, result, "%s has a file %s of its own: ours would stand where it is", p.To.Version, e.Path)
 	case !errors.Is(err, fs.ErrNotExist):
 		return err
+	}
+	if dir := path.Dir(e.Path); p.folders[p.From.Name][dir] && !p.folders[p.To.Name][dir] {
+		return p.byHand(e, result, "%s has no files in its folder, and %s has", p.To.Version, p.From.Version)
 	}
 	content, err := p.read(e.Source)
 	if err != nil {
 		return err
 	}
 	if _, err := overlay.Substitute(e.Path, content, p.To); err != nil {
-		result.Outcome, result.Why = Conflict, err.Error()
-		return nil
+		return p.byHand(e, result, "%w", err)
 	}
 	result.Outcome = Clean
 	result.Target, err = p.hold(e)
 	return err
+}
+
+// byHand is a conflict that no merge can help with.
+func (p *Port) byHand(e overlay.Entry, result *Result, format string, args ...any) error {
+	result.Outcome, result.Why = Conflict, fmt.Errorf(format, args...).Error()
+	holder, err := overlay.Holder(overlay.Siblings(p.entries, e), p.To.Name)
+	if err != nil {
+		return err
+	}
+	if holder == nil {
+		result.Why += "; it is left out there"
+	} else {
+		result.Why += "; by its name, " + holder.Source + " holds there"
+	}
+	return nil
 }
 
 // inPlaceOf returns the file which was written for the new release alone, in place of
@@ -364,14 +403,12 @@ func (p *Port) fits(e overlay.Entry, result *Result) (bool, error) {
 		var err error
 		theirs, err = p.Bases[p.To.Name].ReadFile(e.Path)
 		if errors.Is(err, fs.ErrNotExist) {
-			result.Why = fmt.Sprintf("%s has no file %s any more", p.upstreamName(), e.Path)
-			return false, nil
+			return false, p.byHand(e, result, "%s has no file %s", p.To.Version, e.Path)
 		} else if err != nil {
 			return false, err
 		}
 		if overlay.IsGenerated(e.Path, theirs) {
-			result.Why = fmt.Sprintf("%s is a generated file in %s", e.Path, p.upstreamName())
-			return false, nil
+			return false, p.byHand(e, result, "%s is a generated file in %s", e.Path, p.To.Version)
 		}
 		p.theirs[e.Path] = theirs
 	}

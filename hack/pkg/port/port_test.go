@@ -28,6 +28,7 @@ import (
 	"kubernetes-dra/hack/pkg/ledger"
 	"kubernetes-dra/hack/pkg/overlay"
 	"kubernetes-dra/hack/pkg/patch"
+	"kubernetes-dra/hack/pkg/upstream"
 )
 
 const fixtureLedger = `
@@ -53,6 +54,17 @@ func (f files) ReadFile(p string) ([]byte, error) {
 		return nil, fs.ErrNotExist
 	}
 	return []byte(content), nil
+}
+
+// listed is a release that tells its files.
+type listed struct{ files }
+
+func (f listed) Files() ([]upstream.File, error) {
+	var list []upstream.File
+	for p := range f.files {
+		list = append(list, upstream.File{Path: p})
+	}
+	return list, nil
 }
 
 // text has a line for each word of it.
@@ -383,12 +395,49 @@ func TestByHand(t *testing.T) {
 	now := f.Bases["1.33"].(files)
 	delete(now, a)
 	now["pkg/fixes_new.go"] = "package pkg\n"
+	f.seam("reservedfor.1.34", fixed, reserved)
 	f.want(
-		"conflict pkg/a.go.fixes.patch ->  v1.33.1 has no file pkg/a.go any more",
-		"conflict pkg/fixes_import.go ->  the import of k8s.io/api/resource/v1 needs a name, because k8s.io/api/resource/v1beta1 stands in for it",
-		"conflict pkg/fixes_new.go ->  v1.33.1 has a file pkg/fixes_new.go of its own: ours would stand where it is",
+		"conflict pkg/a.go.fixes.patch ->  v1.33.1 has no file pkg/a.go; by its name, pkg/a.go.fixes.patch holds there",
+		"conflict pkg/fixes_import.go ->  the import of k8s.io/api/resource/v1 needs a name, because k8s.io/api/resource/v1beta1 stands in for it; by its name, pkg/fixes_import.go holds there",
+		"conflict pkg/fixes_new.go ->  v1.33.1 has a file pkg/fixes_new.go of its own: ours would stand where it is; by its name, pkg/fixes_new.go holds there",
+		"conflict pkg/a.go.reservedfor.1.34.patch ->  v1.33.1 has no file pkg/a.go; it is left out there",
 	)
-	f.wantOverlay("pkg/a.go.fixes.patch", "pkg/fixes_import.go", "pkg/fixes_new.go")
+	f.wantOverlay("pkg/a.go.fixes.patch", "pkg/a.go.reservedfor.1.34.patch", "pkg/fixes_import.go", "pkg/fixes_new.go")
+}
+
+// A file of ours in a folder that upstream has no more, or not yet, is not one that fits.
+func TestFolderOfUpstream(t *testing.T) {
+	f := newFixture(t, "1.34", "1.33")
+	f.Bases["1.34"] = listed{files{"pkg/gone/a.go": "", "pkg/a.go": ""}}
+	f.Bases["1.33"] = listed{files{"pkg/a.go": ""}}
+	for _, dir := range []string{"pkg", "pkg/gone", "pkg/ours"} {
+		f.add(dir+"/fixes.1.34.go", "package p\n")
+	}
+	f.want(
+		"clean pkg/fixes.1.34.go -> pkg/fixes.1.33-1.34.go",
+		"conflict pkg/gone/fixes.1.34.go ->  v1.33.1 has no files in its folder, and v1.34.1 has; it is left out there",
+		"clean pkg/ours/fixes.1.34.go -> pkg/ours/fixes.1.33-1.34.go",
+	)
+}
+
+// What was aligned anew is no conflict, and what comes out is formatted.
+func TestAligned(t *testing.T) {
+	const before, after = "package p\n\ntype T struct {\n\tA bool\n\tB bool\n\tC bool\n}\n", "package p\n\ntype T struct {\n\tA bool\n\tB bool\n\tX bool\n\tC bool\n}\n"
+	const theirs = "package p\n\ntype T struct {\n\tA    bool\n\tB    bool\n\tC    bool\n\tLong bool\n}\n"
+	f := newFixture(t, "1.36", "1.37")
+	for _, r := range f.Ledger.Releases {
+		f.Bases[r.Name] = files{a: before}
+	}
+	f.Bases["1.37"] = files{a: theirs}
+	seam, err := patch.Diff(t.Context(), a, []byte(before), []byte(after))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.add(a+".fixes.patch", string(seam))
+	f.want("merged pkg/a.go.fixes.patch -> pkg/a.go.fixes.1.37+.patch")
+	if got, want := string(f.theirs[a]), strings.Replace(theirs, "\tC", "\tX    bool\n\tC", 1); got != want {
+		t.Errorf("got:\n%s", got)
+	}
 }
 
 // Of another release, there may be a seam that fits. One for the new release alone is
