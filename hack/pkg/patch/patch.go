@@ -395,10 +395,6 @@ type Labels struct {
 // MergeMarked is like Merge, but leaves conflicts in the result, marked as git does
 // it, and counts them.
 func MergeMarked(ctx context.Context, current, base, other []byte, labels Labels) (merged []byte, conflicts int, err error) {
-	// With the base among the markers, git finds conflicts in what both sides did.
-	if merged, err = Merge(ctx, current, base, other); !errors.Is(err, ErrConflict) {
-		return merged, 0, err
-	}
 	return mergeFile(ctx, current, base, other, "--diff3", "-L", labels.Current, "-L", labels.Base, "-L", labels.Other)
 }
 

@@ -359,6 +359,19 @@ func TestConflict(t *testing.T) {
 	}
 }
 
+// What a conflict leaves undone is no reason for another one in a later feature.
+func TestConflictInPart(t *testing.T) {
+	f := newFixture(t, "1.36", "1.37")
+	const later = "1 2 3 4 5 fix 6 7 8 9 10 11 12 13 14 15 reserved later 16 17 18 19 20"
+	f.seam("fixes", plain, reserved)
+	f.seam("reservedfor", reserved, later)
+	f.upstream(strings.Replace(plain, "5 6", "5 theirs 6", 1))
+	f.want(
+		"conflict pkg/a.go.fixes.patch ->  1 place in CONFLICTS/fixes/pkg/a.go",
+		"clean pkg/a.go.reservedfor.patch -> pkg/a.go.reservedfor.patch",
+	)
+}
+
 // Two features in conflict are resolved at once.
 func TestConflictsOfTwo(t *testing.T) {
 	f := newFixture(t, "1.34", "1.33")
