@@ -120,7 +120,7 @@ save: ## Take edits made inside the tree back into the overlay. FEATURE=<slug> f
 	@$(CARRY) save --release $(RELEASE) $(if $(FEATURE),--feature $(FEATURE))
 
 .PHONY: update
-update: ## Write what is derived: API delta, README's feature table, canonical seams, gofmt.
+update: ## Write what is derived: API delta, tables and files in documents, canonical seams, gofmt.
 	@$(CARRY) verify --update
 
 .PHONY: port

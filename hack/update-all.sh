@@ -13,8 +13,8 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-# Writes all files that are derived from others: the API delta, the README's
-# table of features, seams in their canonical form, the format of Go files.
+# Writes all files that are derived from others: the API delta, the tables
+# and files in documents, seams in their canonical form, the format of Go files.
 
 set -o errexit
 set -o nounset

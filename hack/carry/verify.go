@@ -37,7 +37,7 @@ func init() {
 
 func runVerify(ctx context.Context, args []string) error {
 	flags := newFlags("verify")
-	update := flags.Bool("update", false, "write what is derived (API delta, feature table, canonical seams, gofmt) instead of complaining")
+	update := flags.Bool("update", false, "write what is derived (API delta, tables and files in documents, canonical seams, gofmt) instead of complaining")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}

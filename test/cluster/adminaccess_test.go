@@ -318,7 +318,9 @@ func TestMonitorManyDevices(t *testing.T) {
 	}
 	waiting := e.monitorPod(tooMany.namespace, corev1.PodPending)
 	message := tooMany.event("Pod", waiting.Name, func(event *corev1.Event) bool { return event.Reason == "FailedScheduling" })
-	t.Logf("one claim for %d devices: %s", numDevices, message)
+	if want := fmt.Sprintf("number of requested devices %d exceeds the claim limit of 32", numDevices); !strings.Contains(message, want) {
+		t.Errorf("want %q, got %q", want, message)
+	}
 
 	two := e.namespace + "-two"
 	e.deleteAfterwards(two)
@@ -326,8 +328,7 @@ func TestMonitorManyDevices(t *testing.T) {
 	if out, err := e.apply(manifest); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	monitor := e.monitorPod(two, corev1.PodRunning)
-	e.devicesOf(two, monitor.Name)
+	e.monitorPod(two, corev1.PodRunning)
 	claims, err := e.Claims(two).List(e.ctx, metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)

@@ -34,10 +34,10 @@ import (
 	"kubernetes-dra/hack/pkg/mixed"
 )
 
-// TestMixedVersions turns the gate on and off in each component separately, in
+// TestMixedGates turns the gate on and off in each component separately, in
 // all combinations. Whatever comes of a claim for a Job, nobody is left without a
 // word, loses devices while using them, or keeps them afterwards.
-func TestMixedVersions(t *testing.T) {
+func TestMixedGates(t *testing.T) {
 	onRealNode(t)
 	e := newEnv(t)
 	walk := mixed.Walk()

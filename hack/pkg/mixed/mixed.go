@@ -15,8 +15,9 @@ limitations under the License.
 */
 
 // Package mixed says what becomes of a Job whose pods share one claim while the
-// gate of ReservedFor workloads is on in some components and off in others. The
-// README has it as a table, and a test with real components checks that it is so.
+// gate of ReservedFor workloads is on in some components and off in others.
+// docs/operations.md has it as a table, and TestMixedGates of test/cluster checks with real
+// components that it is so.
 package mixed
 
 import (
@@ -77,7 +78,7 @@ type Row struct {
 
 const on, off = true, false
 
-// Table are all combinations in the order of the README.
+// Table are all combinations in the order of the table in docs/operations.md.
 var Table = []Row{
 	{Gates{on, on, on, on}, Works, Works, Works},
 	{Gates{on, on, on, off}, Refused, Refused, Refused},
@@ -115,7 +116,7 @@ func Walk() []Gates {
 	return walk
 }
 
-// Markdown is the table of such rows, in the order of the README.
+// Markdown is the table of such rows, in the order of the table in docs/operations.md.
 func Markdown(rows []Row) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "| %s | new claim | claim from before | the same, `spec.nodeName` set |\n", strings.Join(Components[:], " | "))
@@ -129,7 +130,7 @@ func Markdown(rows []Row) string {
 	return b.String()
 }
 
-// Sorted returns the rows in the order of the README.
+// Sorted returns the rows in the order of the table in docs/operations.md.
 func Sorted(rows []Row) []Row {
 	return slices.SortedFunc(slices.Values(rows), func(a, b Row) int {
 		for i := range a.Gates {

@@ -18,42 +18,54 @@ package verify
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"regexp"
+	"maps"
 	"slices"
 	"strings"
 
+	"kubernetes-dra/hack/pkg/docs"
 	"kubernetes-dra/hack/pkg/ledger"
 	"kubernetes-dra/hack/pkg/mixed"
 )
 
-const readme = "README.md"
-
-// tableBorders are the comments between which a table stands in the README; the
-// first one may say more.
-func tableBorders(name string) *regexp.Regexp {
-	name = regexp.QuoteMeta(name)
-	return regexp.MustCompile(`(?s)(<!-- BEGIN ` + name + `[^\n]*-->\n).*?(<!-- END ` + name + ` -->\n)`)
-}
-
-// tables checks the tables in the README.
-func (v *Verifier) tables(context.Context) error {
-	got, err := v.read(readme)
-	if err != nil {
-		return err
+// documents checks the documents: the tables and files in them, and then what
+// they say and where their links lead.
+func (v *Verifier) documents(context.Context) error {
+	missing := map[string]string{
+		"features":    Table(v.Ledger),
+		"mixed gates": mixed.Markdown(mixed.Table),
 	}
-	want := got
-	for _, table := range []struct{ name, content string }{
-		{"features", Table(v.Ledger)},
-		{"mixed gates", mixed.Markdown(mixed.Table)},
-	} {
-		at := tableBorders(table.name).FindSubmatchIndex(want)
-		if at == nil {
-			return fmt.Errorf("%s: the comments \"BEGIN %s\" and \"END %[2]s\" around the table are missing", readme, table.name)
+	tables := maps.Clone(missing)
+	block := func(name string) (string, error) {
+		delete(missing, name)
+		if table, ok := tables[name]; ok {
+			return table, nil
 		}
-		want = slices.Concat(want[:at[3]], []byte("\n"+table.content+"\n"), want[at[4]:])
+		copied, ok, err := docs.File(name, v.read)
+		if !ok {
+			err = fmt.Errorf("nothing knows what stands between \"BEGIN %s\" and its end: want %s, or file <name>",
+				name, strings.Join(slices.Sorted(maps.Keys(tables)), ", "))
+		}
+		return copied, err
 	}
-	return v.derived(readme, got, want, "a table is not what "+ledger.Path+" or hack/pkg/mixed says")
+	c := docs.Checker{Files: v.files, Read: v.read}
+	var errs []error
+	for _, name := range c.Documents() {
+		got, err := v.read(name)
+		if err != nil {
+			return err
+		}
+		want, err := docs.Fill(name, got, block)
+		if err == nil {
+			err = v.derived(name, got, want, "a table or file in it is not what "+ledger.Path+", hack/pkg/mixed or the file says")
+		}
+		errs = append(errs, err)
+	}
+	for _, name := range slices.Sorted(maps.Keys(missing)) {
+		errs = append(errs, fmt.Errorf("no document has the comments \"BEGIN %s\" and \"END %[1]s\" around the table", name))
+	}
+	return errors.Join(append(errs, c.Check())...)
 }
 
 // Table is the table of features and releases, in Markdown.

@@ -84,7 +84,7 @@ func (v *Verifier) Run(ctx context.Context) error {
 		{"tests of upstream in the ledger", v.tests},
 		{"format", v.format},
 		{"licence headers", v.licences},
-		{"tables", v.tables},
+		{"documents", v.documents},
 		{"shell scripts", v.shell},
 		{"go vet", v.vet},
 		{"trees, API delta and patch series", v.trees},

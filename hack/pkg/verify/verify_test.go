@@ -107,7 +107,9 @@ func repository(t *testing.T) *Verifier {
 	for name, content := range map[string]string{
 		".gitignore":              "/_output\n",
 		"go.mod":                  "module x\n\nignore (\n\t./_output\n\t./api\n\t./pkg\n\t./test/integration\n)\n",
-		"README.md":               "# Title\n\n<!-- BEGIN mixed gates -->\n\n" + mixed.Markdown(mixed.Table) + "\n<!-- END mixed gates -->\n\n<!-- BEGIN features: by carry -->\n\n" + Table(v.Ledger) + "\n<!-- END features -->\n\nMore.\n",
+		"README.md":               "# Title\n\n<!-- BEGIN features: by carry -->\n\n" + Table(v.Ledger) + "\n<!-- END features -->\n\n[More](docs/x.md).\n",
+		"docs/x.md":               "# X\n\n<!-- BEGIN mixed gates -->\n\n" + mixed.Markdown(mixed.Table) + "\n<!-- END mixed gates -->\n\n<!-- BEGIN file hack/x.yaml -->\n\n```yaml\na: b\n```\n\n<!-- END file hack/x.yaml -->\n",
+		"hack/x.yaml":             "a: b\n",
 		"_output/ignored.go":      "not formatted",
 		"hack/x.go":               header + "package hack\n",
 		"hack/x.sh":               "#!/usr/bin/env bash\n" + shellHeader() + "\necho \"$@\"\n",
@@ -165,12 +167,12 @@ func run(t *testing.T, v *Verifier, check func(context.Context) error) error {
 type check func(*Verifier) func(context.Context) error
 
 var checks = map[string]check{
-	"overlay":  func(v *Verifier) func(context.Context) error { return v.overlay },
-	"seams":    func(v *Verifier) func(context.Context) error { return v.seams },
-	"tests":    func(v *Verifier) func(context.Context) error { return v.tests },
-	"format":   func(v *Verifier) func(context.Context) error { return v.format },
-	"licences": func(v *Verifier) func(context.Context) error { return v.licences },
-	"table":    func(v *Verifier) func(context.Context) error { return v.tables },
+	"overlay":   func(v *Verifier) func(context.Context) error { return v.overlay },
+	"seams":     func(v *Verifier) func(context.Context) error { return v.seams },
+	"tests":     func(v *Verifier) func(context.Context) error { return v.tests },
+	"format":    func(v *Verifier) func(context.Context) error { return v.format },
+	"licences":  func(v *Verifier) func(context.Context) error { return v.licences },
+	"documents": func(v *Verifier) func(context.Context) error { return v.documents },
 }
 
 func TestNothingToComplainAbout(t *testing.T) {
@@ -235,10 +237,19 @@ func TestComplaints(t *testing.T) {
 		"no licence":    {"licences", func(t *testing.T, v *Verifier) { write(t, v, "hack/x.go", "package hack\n") }, "hack/x.go: the licence header"},
 		"licence of a script": {"licences", func(t *testing.T, v *Verifier) { replace(t, v, "hack/x.sh", "Version 2.0", "Version 3.0") },
 			"hack/x.sh: the licence header"},
-		"table":             {"table", func(t *testing.T, v *Verifier) { v.Ledger.Features[0].Title = "other" }, "README.md: a table is not"},
-		"table of gates":    {"table", func(t *testing.T, v *Verifier) { replace(t, v, "README.md", "refused by the kubelet", "works") }, "README.md: a table is not"},
-		"no table of gates": {"table", func(t *testing.T, v *Verifier) { replace(t, v, "README.md", "END mixed", "BEGIN mixed") }, "BEGIN mixed gates"},
-		"no table":          {"table", func(t *testing.T, v *Verifier) { write(t, v, "README.md", "# Title\n") }, "BEGIN features"},
+		"table": {"documents", func(t *testing.T, v *Verifier) { v.Ledger.Features[0].Title = "other" }, "README.md: a table or file in it is not"},
+		"table of gates": {"documents", func(t *testing.T, v *Verifier) { replace(t, v, "docs/x.md", "refused by the kubelet", "works") },
+			"docs/x.md: a table or file in it is not"},
+		"table without end": {"documents", func(t *testing.T, v *Verifier) { replace(t, v, "docs/x.md", "END mixed", "BEGIN mixed") },
+			`docs/x.md: the comment "END mixed gates"`},
+		"no table": {"documents", func(t *testing.T, v *Verifier) { write(t, v, "README.md", "# Title\n") }, `no document has the comments "BEGIN features"`},
+		"pasted file": {"documents", func(t *testing.T, v *Verifier) { write(t, v, "hack/x.yaml", "a: c\n") },
+			"docs/x.md: a table or file in it is not"},
+		"pasted file is gone": {"documents", func(t *testing.T, v *Verifier) { remove(t, v, "hack/x.yaml") }, "docs/x.md: open "},
+		"unknown block": {"documents", func(t *testing.T, v *Verifier) { write(t, v, "docs/y.md", "<!-- BEGIN it -->\n<!-- END it -->\n") },
+			`docs/y.md: nothing knows what stands between "BEGIN it" and its end: want features, mixed gates, or file`},
+		"broken link": {"documents", func(t *testing.T, v *Verifier) { replace(t, v, "README.md", "docs/x.md", "docs/y.md") },
+			`README.md:12: link to "docs/y.md": there is no docs/y.md`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := repository(t)
@@ -277,9 +288,10 @@ func TestUpdate(t *testing.T) {
 	replace(t, v, "pkg/a.go.reservedfor.patch", "@@ -1,5 +1,6 @@", "@@ -2,5 +2,6 @@")
 	replace(t, v, "hack/x.go", "package hack", "package   hack")
 	v.Ledger.Features[0].Title = "other"
+	write(t, v, "hack/x.yaml", "a: c\n")
 	for _, update := range []bool{true, false} {
 		v.Update = update
-		for _, name := range []string{"seams", "format", "table"} {
+		for _, name := range []string{"seams", "format", "documents"} {
 			if err := run(t, v, checks[name](v)); err != nil {
 				t.Errorf("%s, update %v: %v", name, update, err)
 			}
@@ -289,8 +301,11 @@ func TestUpdate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.HasPrefix(string(readme), "# Title\n") || !strings.HasSuffix(string(readme), "<!-- END features -->\n\nMore.\n") || !strings.Contains(string(readme), "other") {
+	if !strings.HasPrefix(string(readme), "# Title\n") || !strings.HasSuffix(string(readme), "<!-- END features -->\n\n[More](docs/x.md).\n") || !strings.Contains(string(readme), "other") {
 		t.Errorf("README:\n%s", readme)
+	}
+	if doc, err := v.read("docs/x.md"); err != nil || !strings.Contains(string(doc), "```yaml\na: c\n```\n") {
+		t.Errorf("docs/x.md, %v:\n%s", err, doc)
 	}
 }
 

@@ -21,6 +21,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -35,6 +36,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	k8stesting "k8s.io/client-go/testing"
 	"k8s.io/component-base/metrics/testutil"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
@@ -679,6 +681,63 @@ func TestFairLimiter(t *testing.T) {
 	assert.LessOrEqual(t, len(limiter.current)+len(limiter.previous), 1, "namespaces in memory")
 }
 
+// TestSlowLookups checks that looking up workloads which takes long does not take up all
+// workers.
+func TestSlowLookups(t *testing.T) {
+	tt := newWorkloadTest(t, workloadsEnabled, workloadClaim(customRef), custom)
+	hang := make(chan struct{})
+	tt.dynamic.PrependReactor("get", "trainings", func(k8stesting.Action) (bool, runtime.Object, error) {
+		<-hang
+		return false, nil, nil
+	})
+	ref := workloadRef{namespace: testNamespace, ResourceClaimConsumerReference: customRef}
+	var workers sync.WaitGroup
+	for range maxRunningPerNamespace {
+		workers.Add(1)
+		go func() {
+			defer workers.Done()
+			result, err := tt.ec.lookUpWorkload(tt, ref)
+			assert.NoError(t, err)
+			assert.Equal(t, workloadActive, result.statusOf(customRef.UID).state)
+		}()
+	}
+	limiter := tt.ec.workloads.limiter
+	assert.Eventually(t, func() bool {
+		limiter.mutex.Lock()
+		defer limiter.mutex.Unlock()
+		return limiter.running == maxRunningPerNamespace
+	}, wait.ForeverTestTimeout, time.Millisecond)
+	assert.Equal(t, tt.ec.workloads.lookupInterval, tt.mustSync(), "later")
+	assert.Equal(t, workloadClaim(customRef), tt.getClaim())
+
+	// Other namespaces have their share, and then there is a limit for all.
+	for i := range maxRunning - maxRunningPerNamespace {
+		assert.True(t, limiter.begin(fmt.Sprintf("other-%d", i)))
+	}
+	assert.False(t, limiter.begin("one-more"))
+	for i := range maxRunning - maxRunningPerNamespace {
+		limiter.end(fmt.Sprintf("other-%d", i))
+	}
+
+	close(hang)
+	workers.Wait()
+	assert.Empty(t, limiter.runningIn)
+	assert.Zero(t, limiter.running)
+}
+
+// TestSeveralActive checks that a claim which is reserved for several objects does not get
+// processed more often than those get looked up.
+func TestSeveralActive(t *testing.T) {
+	otherRef := withUID(customRef, "other-uid")
+	otherRef.Name = "other"
+	tt := newWorkloadTest(t, workloadsEnabled, reservedBy(workloadClaim(customRef), otherRef), custom, customWorkload("Training", otherRef.Name, otherRef.UID))
+	w := tt.ec.workloads
+	assert.Equal(t, w.pollInterval, tt.mustSync())
+	tt.clock.Step(3 * time.Second)
+	assert.Equal(t, w.pollInterval-3*time.Second, tt.mustSync())
+	assert.Equal(t, []string{"get trainings", "get trainings"}, tt.requests())
+}
+
 // fakeBackend implements userBackend.
 type fakeBackend struct {
 	list   func(ctx context.Context, namespace string) (*v1.PodList, error)
@@ -836,6 +895,10 @@ func TestConcurrentLists(t *testing.T) {
 	}
 	assert.Len(t, pending, maxLists)
 	assert.Equal(t, 100-maxLists, waits)
+	// Whoever asked for that does not have to look up anything before it is possible.
+	isPending, wait := users.isPending(types.NamespacedName{Namespace: "ns-99", Name: sharedClaim}, "test")
+	assert.True(t, isPending)
+	assert.Equal(t, listPause, wait)
 }
 
 // TestManyClaims checks that the number of requests for releasing many claims is

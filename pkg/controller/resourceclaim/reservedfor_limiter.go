@@ -23,9 +23,9 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// fairLimiter limits how often something may be done per second. When more
-// than that is wanted, each namespace gets the same share. No namespace can starve
-// others, no matter how much it wants.
+// fairLimiter limits how often something may be done per second, and how often at the
+// same time. When more than that is wanted, each namespace gets the same share. No
+// namespace can starve others, no matter how much it wants.
 type fairLimiter struct {
 	clock     clock.PassiveClock
 	perSecond int
@@ -40,7 +40,20 @@ type fairLimiter struct {
 	// current and previous contain the namespaces that wanted something in the
 	// current interval and the one before.
 	current, previous map[string]*wanted
+	// running is the number of requests in progress, runningIn the same for each
+	// namespace.
+	running   int
+	runningIn map[string]int
 }
+
+const (
+	// maxRunning is how many requests may be in progress at the same time. Requests
+	// may take long before they fail. All claims share the workers, of which there
+	// are at least twice as many by default.
+	maxRunning = 5
+	// maxRunningPerNamespace is the same for one namespace.
+	maxRunningPerNamespace = 2
+)
 
 // wanted is what one namespace wanted in one interval.
 type wanted struct {
@@ -48,7 +61,7 @@ type wanted struct {
 }
 
 func newFairLimiter(clock clock.PassiveClock, perSecond int) *fairLimiter {
-	return &fairLimiter{clock: clock, perSecond: perSecond, current: make(map[string]*wanted)}
+	return &fairLimiter{clock: clock, perSecond: perSecond, current: make(map[string]*wanted), runningIn: make(map[string]int)}
 }
 
 // tryAccept returns zero if the namespace may proceed. Otherwise it returns the
@@ -72,6 +85,28 @@ func (l *fairLimiter) tryAccept(namespace string) time.Duration {
 	}
 	w.rejected++
 	return min(time.Duration(1+w.rejected/share)*time.Second, maxLimiterDelay)
+}
+
+// begin returns false if too many requests are in progress. Otherwise end must be called
+// when the request is done.
+func (l *fairLimiter) begin(namespace string) bool {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	if l.running >= maxRunning || l.runningIn[namespace] >= maxRunningPerNamespace {
+		return false
+	}
+	l.running++
+	l.runningIn[namespace]++
+	return true
+}
+
+func (l *fairLimiter) end(namespace string) {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	l.running--
+	if l.runningIn[namespace]--; l.runningIn[namespace] == 0 {
+		delete(l.runningIn, namespace)
+	}
 }
 
 // maxLimiterDelay is the longest delay for a namespace which wants too much.

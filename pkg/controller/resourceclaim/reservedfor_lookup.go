@@ -99,7 +99,7 @@ func (w *workloads) recentStatus(ref workloadRef, maxAge time.Duration) *workloa
 		if age >= maxAge {
 			return nil
 		}
-		status.checkAfter = w.lookupInterval
+		status.checkAfter = max(maxAge-age, w.lookupInterval)
 	case workloadForbidden, workloadUnknownResource:
 		if age >= w.retryInterval {
 			return nil
@@ -120,13 +120,16 @@ func (ec *Controller) lookUpWorkload(ctx context.Context, ref workloadRef) (*loo
 	// when this gets called.
 	if w.informers[ref.groupResource()] == nil {
 		if wait := w.limiter.tryAccept(ref.namespace); wait > 0 {
-			return &lookupResult{status: workloadStatus{state: workloadDeferred, explanation: "gets checked later because too many workloads get looked up at the moment", checkAfter: wait}}, nil
+			return deferredLookup(wait), nil
 		}
 	}
 
 	result := &lookupResult{at: w.clock.Now()}
 	observed, err := ec.getWorkload(ctx, ref.groupResource(), ref.namespace, ref.Name)
+	var deferred lookupDeferredError
 	switch {
+	case errors.As(err, &deferred):
+		return deferredLookup(deferred.after), nil
 	case err == nil:
 		result.observed = observed
 		result.observed.status.checkAfter = w.pollInterval
@@ -150,6 +153,12 @@ func (ec *Controller) lookUpWorkload(ctx context.Context, ref workloadRef) (*loo
 	klog.FromContext(ctx).V(5).Info("Looked up workload", "workload", ref, "state", status.state, "explanation", status.explanation)
 	w.lookups.Add(ref.key(), result, w.retryInterval)
 	return result, nil
+}
+
+// deferredLookup is the result if the workload has to be looked up later.
+func deferredLookup(after time.Duration) *lookupResult {
+	return &lookupResult{status: workloadStatus{state: workloadDeferred, checkAfter: after,
+		explanation: "gets checked later because too many workloads get looked up at the moment"}}
 }
 
 // errDisabled is returned for resources which can only be looked up while the
@@ -255,6 +264,10 @@ func (ec *Controller) getWorkload(ctx context.Context, resource schema.GroupReso
 	if err, wait := w.unknownResource(resource); wait > 0 {
 		return nil, err
 	}
+	if !w.limiter.begin(namespace) {
+		return nil, lookupDeferredError{w.lookupInterval}
+	}
+	defer w.limiter.end(namespace)
 	workload, err := ec.getMappedWorkload(ctx, resource, namespace, name)
 	if err != nil && isUnknownResource(err) && !errors.Is(err, errNotNamespaced) && w.resetMapper() {
 		// The mapper may not know a new resource yet or hold on to a resource

@@ -23,6 +23,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	"k8s.io/klog/v2"
 )
 
@@ -31,10 +32,12 @@ import (
 
 func podGroupWorkloadKinds(features Features) []*workloadKind { return nil }
 
-// reserveForWorkloadOf is called instead of reserving for the pod when
-// the claim was allocated for any pod. The allocation cannot be changed anymore,
-// so what matters is how the claim was allocated.
-func (ec *Controller) reserveForWorkloadOf(ctx context.Context, pod *v1.Pod, claim *resourceapi.ResourceClaim) error {
+// reserveForUser is called instead of reserveForPod. The allocation cannot be changed
+// anymore, so what matters is how the claim was allocated.
+func (ec *Controller) reserveForUser(ctx context.Context, pod *v1.Pod, claim *resourceapi.ResourceClaim) error {
+	if !ec.features.ReservedForWorkloads || !resourceclaim.IsAllocatedForAnyPod(claim) {
+		return ec.reserveForPod(ctx, pod, claim)
+	}
 	consumer, err := ec.consumerForPod(ctx, claim, pod)
 	if err != nil {
 		return err

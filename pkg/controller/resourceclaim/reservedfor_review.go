@@ -103,15 +103,19 @@ func (ec *Controller) reviewWorkloads(ctx context.Context, claim *resourceapi.Re
 	return r
 }
 
-// check returns whether the reference is kept. That is only known if checked is
-// true.
-func (r *workloadReview) check(ref resourceapi.ResourceClaimConsumerReference) (keep, checked bool) {
+// checked returns true if the reference was checked. Then it is added to the given ones if
+// it is kept.
+func (r *workloadReview) checked(ref resourceapi.ResourceClaimConsumerReference, kept *[]resourceapi.ResourceClaimConsumerReference) bool {
 	for _, entry := range r.entries {
-		if entry.ResourceClaimConsumerReference == ref {
-			return entry.keep, true
+		if entry.ResourceClaimConsumerReference != ref {
+			continue
 		}
+		if entry.keep {
+			*kept = append(*kept, ref)
+		}
+		return true
 	}
-	return false, false
+	return false
 }
 
 // err returns what went wrong. It does not affect any other entry.

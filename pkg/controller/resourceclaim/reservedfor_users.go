@@ -243,9 +243,19 @@ func (u *userLists) isPending(claim types.NamespacedName, purpose string) (bool,
 	case ns.listing != nil:
 		return true, 0
 	default:
-		wait := ns.notBefore.Sub(u.clock.Now())
-		return wait > 0, max(wait, 0)
+		wait := u.delay(ns)
+		return wait > 0, wait
 	}
+}
+
+// delay returns the time until the next list of a namespace which is not being listed may
+// start, zero if that is now. It must be called with the mutex locked.
+func (u *userLists) delay(ns *namespaceUsers) time.Duration {
+	wait := max(ns.notBefore.Sub(u.clock.Now()), 0)
+	if wait == 0 && u.inProgress >= maxLists {
+		return listPause
+	}
+	return wait
 }
 
 // cancel gets called when the answer for a claim is not needed anymore. A later
@@ -300,19 +310,15 @@ func (u *userLists) ask(claim types.NamespacedName, purpose string) (bool, time.
 	u.mutex.Lock()
 	defer u.mutex.Unlock()
 	ns := u.namespace(claim.Namespace)
-	now := u.clock.Now()
 	if ns.listing[claim.Name].purpose == purpose {
 		return false, 0
 	}
-	ns.waiting[claim.Name] = userQuestion{purpose: purpose, at: now}
+	ns.waiting[claim.Name] = userQuestion{purpose: purpose, at: u.clock.Now()}
 	if ns.listing != nil {
 		return false, 0
 	}
-	if wait := ns.notBefore.Sub(now); wait > 0 {
+	if wait := u.delay(ns); wait > 0 {
 		return false, wait
-	}
-	if u.inProgress >= maxLists {
-		return false, listPause
 	}
 	u.inProgress++
 	ns.listing, ns.waiting = ns.waiting, make(map[string]userQuestion)

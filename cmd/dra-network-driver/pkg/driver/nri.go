@@ -127,7 +127,7 @@ func (n *NRI) connect(ctx context.Context, logger klog.Logger) (synchronized boo
 		return false, err
 	}
 	s.timeout = plugin.RequestTimeout
-	defer n.driver.SetConnected(false)
+	defer s.end()
 	ended := make(chan error, 1)
 	go func() { ended <- plugin.Run(ctx) }()
 	late := time.NewTimer(n.registration)
@@ -146,6 +146,13 @@ func (n *NRI) connect(ctx context.Context, logger klog.Logger) (synchronized boo
 			return s.synchronized.Load(), context.Cause(ctx)
 		}
 	}
+}
+
+// end is called when the connection is not used any more, whatever the runtime still says
+// on it.
+func (s *session) end() {
+	s.abandoned.Store(true)
+	s.driver.SetConnected(false)
 }
 
 // usedConn knows whether something was written to it. The library does that when it
@@ -200,6 +207,10 @@ func (s *session) Synchronize(_ context.Context, pods []*api.PodSandbox, _ []*ap
 	s.driver.background.Go(func() { finish(s.ctx) })
 	s.synchronized.Store(true)
 	s.driver.SetConnected(true)
+	if s.abandoned.Load() {
+		// It has ended in the meantime, and this came after that.
+		s.driver.SetConnected(false)
+	}
 	return nil, nil
 }
 

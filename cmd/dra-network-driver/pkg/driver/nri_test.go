@@ -243,3 +243,24 @@ func TestNRIUnfinished(t *testing.T) {
 		t.Error("want no connection")
 	}
 }
+
+// TestNRILostInSynchronize loses the connection while the driver learns which pods there are. It
+// must not believe after that that it hears of pods.
+func TestNRILostInSynchronize(t *testing.T) {
+	n := newNode(t)
+	n.SetConnected(false)
+	s := &session{NRI: NewNRI(n.Driver, "unused"), ctx: n.ctx}
+	exists := n.NetNSExists
+	var once sync.Once
+	n.NetNSExists = func(path string) bool {
+		once.Do(s.end)
+		return exists(path)
+	}
+	if _, err := s.Synchronize(n.ctx, []*api.PodSandbox{podSandbox(n.newSandbox("pod", "sandbox"))}, nil); err != nil {
+		t.Fatal(err)
+	}
+	n.Wait()
+	if n.Connected() {
+		t.Error("connected through a connection that has ended")
+	}
+}

@@ -18,75 +18,32 @@ package reservedfor
 
 import (
 	"context"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	fwk "k8s.io/kube-scheduler/framework"
-	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
 )
 
-// holdPlugin holds up pods, see holds.
-type holdPlugin struct {
-	ctx    context.Context
-	handle fwk.Handle
-	holds  *holds
+type (
+	cycleState      = fwk.CycleState
+	schedulerHandle = fwk.Handle
+	schedulerPlugin = fwk.Plugin
+)
+
+var _ interface {
+	fwk.PermitPlugin
+	fwk.PreBindPlugin
+	fwk.EnqueueExtensions
+} = &holdPlugin{}
+
+// hasPendingAllocation returns true if an allocation of the claim is in flight.
+func hasPendingAllocation(handle schedulerHandle, claimUID types.UID) bool {
+	return handle.SharedDRAManager().ResourceClaims().GetPendingAllocation(claimUID) != nil
 }
 
-var _ fwk.PermitPlugin = &holdPlugin{}
-var _ fwk.PreBindPlugin = &holdPlugin{}
-var _ fwk.EnqueueExtensions = &holdPlugin{}
-
-// newRegistry has the plugin for the configuration of the scheduler.
-func newRegistry(h *holds) frameworkruntime.Registry {
-	return frameworkruntime.Registry{
-		holdPluginName: func(ctx context.Context, _ runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
-			h.setInFlight(func(claimUID types.UID) bool {
-				return handle.SharedDRAManager().ResourceClaims().GetPendingAllocation(claimUID) != nil
-			})
-			return &holdPlugin{ctx: ctx, handle: handle, holds: h}, nil
-		},
-	}
-}
-
-func (p *holdPlugin) Name() string { return holdPluginName }
-
-// EventsToRegister returns nothing because the plugin never rejects a pod.
-func (p *holdPlugin) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
-	return nil, nil
-}
-
-func (p *holdPlugin) Permit(_ context.Context, _ fwk.CycleState, pod *v1.Pod, _ string) (*fwk.Status, time.Duration) {
-	done := p.holds.wait(pod, holdInPermit)
-	if done == nil {
-		return nil, 0
-	}
-	go allow(p.ctx, done, func() waitingPod {
-		if waiting := p.handle.GetWaitingPod(pod.UID); waiting != nil {
-			return waiting
-		}
-		return nil
-	})
-	return fwk.NewStatus(fwk.Wait), timeout
-}
-
-func (p *holdPlugin) PreBindPreFlight(_ context.Context, _ fwk.CycleState, pod *v1.Pod, _ string) (*fwk.PreBindPreFlightResult, *fwk.Status) {
+func (p *holdPlugin) PreBindPreFlight(_ context.Context, _ cycleState, pod *v1.Pod, _ string) (*fwk.PreBindPreFlightResult, *fwk.Status) {
 	if pod.Labels[holdInPreBind] == "" {
 		return nil, fwk.NewStatus(fwk.Skip)
 	}
 	return nil, nil
-}
-
-func (p *holdPlugin) PreBind(ctx context.Context, _ fwk.CycleState, pod *v1.Pod, _ string) *fwk.Status {
-	done := p.holds.wait(pod, holdInPreBind)
-	if done == nil {
-		return nil
-	}
-	select {
-	case <-done:
-		return nil
-	case <-ctx.Done():
-		return fwk.AsStatus(context.Cause(ctx))
-	}
 }

@@ -22,8 +22,11 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	fwk "k8s.io/kube-scheduler/framework"
 	schedulerconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
+	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
 )
 
 // A plugin of the scheduler holds up pods where real plugins do: in Permit, where
@@ -145,5 +148,56 @@ func allow(ctx context.Context, done <-chan struct{}, get func() waitingPod) {
 		case <-ctx.Done():
 			return
 		}
+	}
+}
+
+// holdPlugin is the plugin.
+type holdPlugin struct {
+	ctx    context.Context
+	handle schedulerHandle
+	holds  *holds
+}
+
+// newRegistry has the plugin for the configuration of the scheduler.
+func newRegistry(h *holds) frameworkruntime.Registry {
+	return frameworkruntime.Registry{
+		holdPluginName: func(ctx context.Context, _ runtime.Object, handle schedulerHandle) (schedulerPlugin, error) {
+			h.setInFlight(func(claimUID types.UID) bool { return hasPendingAllocation(handle, claimUID) })
+			return &holdPlugin{ctx: ctx, handle: handle, holds: h}, nil
+		},
+	}
+}
+
+func (p *holdPlugin) Name() string { return holdPluginName }
+
+// EventsToRegister returns nothing because the plugin never rejects a pod.
+func (p *holdPlugin) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
+	return nil, nil
+}
+
+func (p *holdPlugin) Permit(_ context.Context, _ cycleState, pod *v1.Pod, _ string) (*fwk.Status, time.Duration) {
+	done := p.holds.wait(pod, holdInPermit)
+	if done == nil {
+		return nil, 0
+	}
+	go allow(p.ctx, done, func() waitingPod {
+		if waiting := p.handle.GetWaitingPod(pod.UID); waiting != nil {
+			return waiting
+		}
+		return nil
+	})
+	return fwk.NewStatus(fwk.Wait), timeout
+}
+
+func (p *holdPlugin) PreBind(ctx context.Context, _ cycleState, pod *v1.Pod, _ string) *fwk.Status {
+	done := p.holds.wait(pod, holdInPreBind)
+	if done == nil {
+		return nil
+	}
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return fwk.AsStatus(context.Cause(ctx))
 	}
 }

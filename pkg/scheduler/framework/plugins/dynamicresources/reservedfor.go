@@ -63,7 +63,7 @@ func (pl *DynamicResources) initReservedFor(ctx context.Context) error {
 		return nil
 	}
 	metrics.RegisterReservedFor()
-	pl.claimUsers = newClaimUsers(pl.fh)
+	pl.claimUsers = newClaimUsers(pl.fh, pl.claimExists)
 	owners, err := newOwnerResolver(ctx, pl.fh)
 	if err != nil {
 		return err

@@ -63,20 +63,48 @@ type metadataOwnerReader struct {
 	discovery discovery.ServerResourcesInterface
 	groups    discovery.ServerGroupsInterface
 
-	// mutex protects all of the following fields.
-	mutex         sync.Mutex
-	versions      map[string][]string
-	versionsSince time.Time
-	kinds         map[schema.GroupVersion]*servedKinds
+	// versions has the versions of each API group, the preferred one first.
+	versions discovered[[]string]
+
+	// mutex protects kinds, but not what is in there. It is never held during a request.
+	mutex sync.Mutex
+
+	// kinds has the resources of each version of an API group. The keys are the names of
+	// kinds. The resource is empty for kinds which are not in a namespace.
+	kinds map[schema.GroupVersion]*discovered[string]
 }
 
-// servedKinds has the resources of one version of an API group.
-type servedKinds struct {
-	since time.Time
+// discovered is one part of the discovery information.
+type discovered[T any] struct {
+	// mutex is held during a request. Only those wait for an API which does not
+	// answer that need this part.
+	mutex sync.Mutex
 
-	// resources maps from the name of a kind. It is empty for kinds which are
-	// not in a namespace.
-	resources map[string]string
+	// asked is the time of the last request, err its result.
+	asked time.Time
+	err   error
+
+	// known is from the last request that succeeded.
+	known map[string]T
+}
+
+// get returns what is known about a name. If nothing is, then there is a request once in a
+// while. One that fails does not change what is known.
+func (d *discovered[T]) get(name string, ask func() (map[string]T, error)) (value T, found bool, err error) {
+	d.mutex.Lock()
+	defer d.mutex.Unlock()
+	_, found = d.known[name]
+	if age := time.Since(d.asked); age >= discoveryTTL || !found && age >= discoveryInterval {
+		known, err := ask()
+		d.asked, d.err = time.Now(), err
+		if err == nil {
+			d.known = known
+		}
+	}
+	if value, found = d.known[name]; found {
+		return value, true, nil
+	}
+	return value, false, d.err
 }
 
 func newMetadataOwnerReader(config *restclient.Config) (*metadataOwnerReader, error) {
@@ -117,9 +145,7 @@ func (r *metadataOwnerReader) get(ctx context.Context, namespace string, gvk sch
 // kind of objects in namespaces. The version in an owner reference might
 // not be served anymore, or not yet.
 func (r *metadataOwnerReader) resourceFor(gvk schema.GroupVersionKind) (schema.GroupVersionResource, error) {
-	r.mutex.Lock()
-	defer r.mutex.Unlock()
-	versions, err := r.versionsOf(gvk.Group)
+	versions, _, err := r.versions.get(gvk.Group, r.discoverVersions)
 	if err != nil {
 		return schema.GroupVersionResource{}, err
 	}
@@ -128,7 +154,7 @@ func (r *metadataOwnerReader) resourceFor(gvk schema.GroupVersionKind) (schema.G
 	}
 	for _, version := range versions {
 		gv := schema.GroupVersion{Group: gvk.Group, Version: version}
-		resource, found, err := r.resourceIn(gv, gvk.Kind)
+		resource, found, err := r.kindsOf(gv).get(gvk.Kind, func() (map[string]string, error) { return r.discoverKinds(gv) })
 		switch {
 		case err != nil:
 			return schema.GroupVersionResource{}, err
@@ -141,19 +167,13 @@ func (r *metadataOwnerReader) resourceFor(gvk schema.GroupVersionKind) (schema.G
 	return schema.GroupVersionResource{}, nil
 }
 
-// versionsOf returns the versions of an API group, the preferred one first.
-func (r *metadataOwnerReader) versionsOf(group string) ([]string, error) {
-	age := time.Since(r.versionsSince)
-	versions, found := r.versions[group]
-	if found && age < discoveryTTL || r.versions != nil && age < discoveryInterval {
-		return versions, nil
-	}
+// discoverVersions asks for the versions of all API groups.
+func (r *metadataOwnerReader) discoverVersions() (map[string][]string, error) {
 	list, err := r.groups.ServerGroups()
 	if err != nil {
 		return nil, fmt.Errorf("discover API groups: %w", err)
 	}
-	r.versionsSince = time.Now()
-	r.versions = make(map[string][]string, len(list.Groups))
+	versions := make(map[string][]string, len(list.Groups))
 	for _, g := range list.Groups {
 		names := make([]string, 0, len(g.Versions))
 		for _, version := range g.Versions {
@@ -163,40 +183,42 @@ func (r *metadataOwnerReader) versionsOf(group string) ([]string, error) {
 				names = append(names, version.Version)
 			}
 		}
-		r.versions[g.Name] = names
+		versions[g.Name] = names
 	}
-	return r.versions[group], nil
+	return versions, nil
 }
 
-// resourceIn returns the name of the resource for a kind, empty if it is not in a namespace.
-func (r *metadataOwnerReader) resourceIn(gv schema.GroupVersion, kind string) (resource string, found bool, err error) {
-	if served := r.kinds[gv]; served != nil {
-		age := time.Since(served.since)
-		resource, found := served.resources[kind]
-		if found && age < discoveryTTL || age < discoveryInterval {
-			return resource, found, nil
-		}
+// kindsOf returns what is known about one version of an API group, perhaps nothing yet.
+func (r *metadataOwnerReader) kindsOf(gv schema.GroupVersion) *discovered[string] {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	if r.kinds == nil {
+		r.kinds = make(map[schema.GroupVersion]*discovered[string])
 	}
+	if r.kinds[gv] == nil {
+		r.kinds[gv] = &discovered[string]{}
+	}
+	return r.kinds[gv]
+}
+
+// discoverKinds asks for the resources of one version of an API group.
+func (r *metadataOwnerReader) discoverKinds(gv schema.GroupVersion) (map[string]string, error) {
 	list, err := r.discovery.ServerResourcesForGroupVersion(gv.String())
 	if err != nil && !apierrors.IsNotFound(err) {
-		return "", false, fmt.Errorf("discover resources of %s: %w", gv, err)
+		return nil, fmt.Errorf("discover resources of %s: %w", gv, err)
 	}
-	served := &servedKinds{since: time.Now(), resources: make(map[string]string)}
-	if list != nil {
-		for _, res := range list.APIResources {
-			if strings.Contains(res.Name, "/") || served.resources[res.Kind] != "" {
-				continue
-			}
-			served.resources[res.Kind] = ""
-			if res.Namespaced {
-				served.resources[res.Kind] = res.Name
-			}
+	resources := make(map[string]string)
+	if list == nil {
+		return resources, nil
+	}
+	for _, res := range list.APIResources {
+		if strings.Contains(res.Name, "/") || resources[res.Kind] != "" {
+			continue
+		}
+		resources[res.Kind] = ""
+		if res.Namespaced {
+			resources[res.Kind] = res.Name
 		}
 	}
-	if r.kinds == nil {
-		r.kinds = make(map[schema.GroupVersion]*servedKinds)
-	}
-	r.kinds[gv] = served
-	resource, found = served.resources[kind]
-	return resource, found, nil
+	return resources, nil
 }

@@ -39,6 +39,8 @@ import (
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/discovery"
 	fakediscovery "k8s.io/client-go/discovery/fake"
 	metadatafake "k8s.io/client-go/metadata/fake"
 	cgotesting "k8s.io/client-go/testing"
@@ -449,6 +451,96 @@ func TestOwnerChains(t *testing.T) {
 			require.Equal(tCtx, tcase.expectUID, refs[0].UID)
 		})
 	}
+}
+
+// brokenDiscovery calls a function before the resources of one API are returned, or fails.
+type brokenDiscovery struct {
+	discovery.ServerResourcesInterface
+	broken string
+	ask    func() error
+}
+
+func (d *brokenDiscovery) ServerResourcesForGroupVersion(groupVersion string) (*metav1.APIResourceList, error) {
+	if groupVersion == d.broken {
+		if err := d.ask(); err != nil {
+			return nil, err
+		}
+	}
+	return d.ServerResourcesInterface.ServerResourcesForGroupVersion(groupVersion)
+}
+
+// TestOwnerReaderBrokenAPI ensures that an API for which discovery takes long and then fails, like that
+// of an aggregated API server which is not there, does not hold up the lookup of other kinds, and is
+// not asked again and again.
+func TestOwnerReaderBrokenAPI(t *testing.T) {
+	tCtx := ktesting.Init(t)
+	reader, _ := newFakeMetadataReader(tCtx)
+	get := func(gvk schema.GroupVersionKind) error {
+		_, err := reader.get(tCtx, namespace, gvk, "owner")
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return err
+	}
+	errBroken := errors.New("no endpoints available")
+	asked := 0
+	reader.discovery = &brokenDiscovery{ServerResourcesInterface: reader.discovery, broken: "ray.io/v1", ask: func() error {
+		asked++
+		done := make(chan error, 1)
+		go func() { done <- get(leaderWorkerSetKind) }()
+		select {
+		case err := <-done:
+			assert.NoError(tCtx, err, "other kind")
+		case <-time.After(wait.ForeverTestTimeout):
+			assert.Fail(tCtx, "other kind has to wait")
+		}
+		return errBroken
+	}}
+	for i := range 100 {
+		gvk := rayJobKind
+		gvk.Kind = fmt.Sprintf("Kind%d", i)
+		require.ErrorIs(tCtx, get(gvk), errBroken)
+	}
+	assert.Equal(tCtx, 1, asked)
+}
+
+// TestDiscovered covers for how long the parts of the discovery information are used.
+func TestDiscovered(t *testing.T) {
+	syncTest(t, "", func(tCtx ktesting.TContext) {
+		served, failure, asked := map[string]string{"Job": "jobs"}, error(nil), 0
+		var d discovered[string]
+		expect := func(kind, resource string, expectErr error, expectAsked int) {
+			tCtx.Helper()
+			asked = 0
+			got, found, err := d.get(kind, func() (map[string]string, error) {
+				asked++
+				return served, failure
+			})
+			assert.Equal(tCtx, resource, got)
+			assert.Equal(tCtx, resource != "", found)
+			assert.Equal(tCtx, expectErr, err)
+			assert.Equal(tCtx, expectAsked, asked)
+		}
+		expect("Job", "jobs", nil, 1)
+		expect("Job", "jobs", nil, 0)
+		expect("Set", "", nil, 0)
+		time.Sleep(discoveryInterval) // fake time
+		served = map[string]string{"Job": "jobs", "Set": "sets"}
+		expect("Job", "jobs", nil, 0)
+		expect("Set", "sets", nil, 1)
+
+		// What is known survives a failure.
+		failure = errors.New("timeout")
+		time.Sleep(discoveryTTL)
+		expect("Job", "jobs", nil, 1)
+		expect("Job", "jobs", nil, 0)
+		expect("Unknown", "", failure, 0)
+		time.Sleep(discoveryInterval)
+		expect("Unknown", "", failure, 1)
+		served, failure = map[string]string{"Set": "sets"}, nil
+		time.Sleep(discoveryTTL)
+		expect("Job", "", nil, 1)
+	})
 }
 
 // newFakeMetadataReader returns the real reader for a fake API server, and a function which returns the

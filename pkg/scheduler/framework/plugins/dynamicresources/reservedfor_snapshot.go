@@ -17,26 +17,19 @@ limitations under the License.
 package dynamicresources
 
 import (
-	resourceapi "k8s.io/api/resource/v1"
+	"iter"
+
+	v1 "k8s.io/api/core/v1"
+	fwk "k8s.io/kube-scheduler/framework"
 )
 
-// isAssumed returns true if a pod that uses the claim is about to be assigned
-// to a node. It must only be called in a scheduling cycle.
-func (pl *DynamicResources) isAssumed(claim *resourceapi.ResourceClaim) bool {
-	snapshot := pl.fh.SnapshotSharedLister()
-	if snapshot == nil {
-		return false
-	}
-	nodeInfos, err := snapshot.NodeInfos().List()
-	if err != nil {
-		return true
-	}
-	for _, nodeInfo := range nodeInfos {
-		for _, podInfo := range nodeInfo.GetPods() {
-			if pod := podInfo.GetPod(); pod.Namespace == claim.Namespace && usesClaim(pod, claim.Name) {
-				return true
+// podsOn returns the pods which are assigned to a node or are about to be.
+func podsOn(node fwk.NodeInfo) iter.Seq[*v1.Pod] {
+	return func(yield func(*v1.Pod) bool) {
+		for _, podInfo := range node.GetPods() {
+			if !yield(podInfo.GetPod()) {
+				return
 			}
 		}
 	}
-	return false
 }

@@ -18,7 +18,6 @@ package dynamicresources
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"sync"
 	"time"
@@ -26,7 +25,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -52,6 +50,10 @@ const (
 	releaseRequestedMessage = "The allocation does not fit pod %s, which needs the claim, and no pod uses it: the scheduler removed the reservation so that the claim can be allocated elsewhere"
 )
 
+// minUnfitClaims is the smallest number of entries at which it is worth looking for claims
+// which are gone.
+const minUnfitClaims = 100
+
 // releaseRequestBackoff is for temporary failures of the API server.
 var releaseRequestBackoff = wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.1, Steps: 4}
 
@@ -59,10 +61,16 @@ var releaseRequestBackoff = wait.Backoff{Duration: time.Second, Factor: 2, Jitte
 type claimUsers struct {
 	podLister corelisters.PodLister
 
+	// exists returns false for a claim which is gone.
+	exists func(name types.NamespacedName) bool
+
 	mutex sync.Mutex
 
 	// claims has an entry for each claim whose allocation did not fit some pod.
 	claims map[types.NamespacedName]*unfitClaim
+
+	// maxClaims is the number of entries at which those for claims which are gone get dropped.
+	maxClaims int
 }
 
 // unfitClaim is a claim whose allocation did not fit some pod.
@@ -78,11 +86,19 @@ type unfitClaim struct {
 	requested string
 }
 
-func newClaimUsers(handle pluginHandle) *claimUsers {
+func newClaimUsers(handle pluginHandle, exists func(name types.NamespacedName) bool) *claimUsers {
 	return &claimUsers{
 		podLister: handle.SharedInformerFactory().Core().V1().Pods().Lister(),
+		exists:    exists,
 		claims:    make(map[types.NamespacedName]*unfitClaim),
+		maxClaims: minUnfitClaims,
 	}
+}
+
+// claimExists returns false for a claim which is not in the cache.
+func (pl *DynamicResources) claimExists(name types.NamespacedName) bool {
+	_, err := pl.draManager.ResourceClaims().Get(name.Namespace, name.Name)
+	return err == nil
 }
 
 func nameOf(claim *resourceapi.ResourceClaim) types.NamespacedName {
@@ -115,6 +131,7 @@ func (u *claimUsers) waitForUsers(pod *v1.Pod, claim *resourceapi.ResourceClaim)
 	name := nameOf(claim)
 	unfit := u.claims[name]
 	if unfit == nil {
+		u.makeRoom()
 		unfit = &unfitClaim{waiters: make(map[types.UID]*v1.Pod)}
 		u.claims[name] = unfit
 	}
@@ -184,14 +201,26 @@ func (u *claimUsers) start(claim *resourceapi.ResourceClaim) bool {
 	return true
 }
 
-// forget drops what is known about claims.
-func (u *claimUsers) forget(drop func(name types.NamespacedName) bool) {
-	u.mutex.Lock()
-	defer u.mutex.Unlock()
+// makeRoom drops what is known about claims which are gone. It looks for those each time that
+// there are twice as many claims as there were after the last time.
+func (u *claimUsers) makeRoom() {
+	if len(u.claims) < u.maxClaims {
+		return
+	}
 	for name := range u.claims {
-		if drop(name) {
+		if !u.exists(name) {
 			delete(u.claims, name)
 		}
+	}
+	u.maxClaims = max(minUnfitClaims, 2*len(u.claims))
+}
+
+// requestFailed ensures that the next attempt to schedule a pod requests the release again.
+func (u *claimUsers) requestFailed(claim *resourceapi.ResourceClaim) {
+	u.mutex.Lock()
+	defer u.mutex.Unlock()
+	if unfit := u.claims[nameOf(claim)]; unfit != nil {
+		unfit.requested = ""
 	}
 }
 
@@ -220,6 +249,27 @@ func (pl *DynamicResources) giveUpAllocation(ctx context.Context, pod *v1.Pod, s
 	return fwk.NewStatus(fwk.Unschedulable, fmt.Sprintf("release of resourceclaim %s requested because its allocation does not fit anymore", klog.KObj(claim)))
 }
 
+// isAssumed returns true if a pod that uses the claim is about to be assigned
+// to a node. It must only be called in a scheduling cycle.
+func (pl *DynamicResources) isAssumed(claim *resourceapi.ResourceClaim) bool {
+	snapshot := pl.fh.SnapshotSharedLister()
+	if snapshot == nil {
+		return false
+	}
+	nodeInfos, err := snapshot.NodeInfos().List()
+	if err != nil {
+		return true
+	}
+	for _, nodeInfo := range nodeInfos {
+		for pod := range podsOn(nodeInfo) {
+			if pod.Namespace == claim.Namespace && usesClaim(pod, claim.Name) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // requestRelease removes all reservations from exactly this revision of the claim. If
 // something else changes it, then the pod gets scheduled again because of that.
 func (pl *DynamicResources) requestRelease(ctx context.Context, pod *v1.Pod, claim *resourceapi.ResourceClaim) {
@@ -240,44 +290,27 @@ func (pl *DynamicResources) requestRelease(ctx context.Context, pod *v1.Pod, cla
 	case err == nil:
 		metrics.ResourceClaimReleaseRequests.Inc()
 		pl.recordReleaseRequest(logger, pod, claim)
-		pl.forgetDeletedClaims()
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
 		logger.V(2).Info("ResourceClaim changed, not released", "resourceclaim", klog.KObj(claim), "err", err)
 	default:
 		logger.Error(err, "Requesting the release of ResourceClaim failed", "resourceclaim", klog.KObj(claim))
-		// The next attempt to schedule a pod tries again.
-		pl.claimUsers.forget(func(name types.NamespacedName) bool { return name == nameOf(claim) })
+		pl.claimUsers.requestFailed(claim)
 		if wait.Interrupted(err) && ctx.Err() == nil {
 			pl.owners.activate(map[string]*v1.Pod{string(pod.UID): pod})
 		}
 	}
 }
 
-// forgetDeletedClaims drops what is known about claims which are gone.
-func (pl *DynamicResources) forgetDeletedClaims() {
-	pl.claimUsers.forget(func(name types.NamespacedName) bool {
-		_, err := pl.draManager.ResourceClaims().Get(name.Namespace, name.Name)
-		return err != nil
-	})
-}
-
 // removeAllReservations removes all entries from status.reservedFor. Entries for pods can only be
 // for pods which are not assigned to a node.
 func (pl *DynamicResources) removeAllReservations(ctx context.Context, claim *resourceapi.ResourceClaim) error {
-	entries := make([]map[string]any, 0, len(claim.Status.ReservedFor))
+	uids := make([]types.UID, 0, len(claim.Status.ReservedFor))
 	for _, ref := range claim.Status.ReservedFor {
-		entries = append(entries, map[string]any{"$patch": "delete", "uid": ref.UID})
-	}
-	patch, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": claim.UID, "resourceVersion": claim.ResourceVersion},
-		"status":   map[string]any{"reservedFor": entries},
-	})
-	if err != nil {
-		return fmt.Errorf("encode patch for claim %s: %w", klog.KObj(claim), err)
+		uids = append(uids, ref.UID)
 	}
 	ctx, cancel := context.WithTimeout(ctx, releaseRequestTimeout)
 	defer cancel()
-	if _, err := pl.claimClient(claim.Namespace).Patch(ctx, claim.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status"); err != nil {
+	if _, err := pl.patchReservations(ctx, claim, claim.ResourceVersion, withoutEntries(uids)); err != nil {
 		return fmt.Errorf("remove reservations from claim %s: %w", klog.KObj(claim), err)
 	}
 	return nil

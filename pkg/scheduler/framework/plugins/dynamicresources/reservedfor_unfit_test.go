@@ -198,3 +198,23 @@ func TestReservedForUnfit(t *testing.T) {
 		require.Empty(tCtx, tc.reservedFor())
 	})
 }
+
+// TestClaimUsersForgets ensures that claims which are gone do not take up memory.
+func TestClaimUsersForgets(t *testing.T) {
+	syncTest(t, "", func(tCtx ktesting.TContext) {
+		claim := newWorkloadClaim(workloadRefWithUID)
+		running := assigned(newJobPod("running"), nodeName)
+		tc := newReservedForTest(tCtx, reservedForFeatures(true), []*resourceapi.ResourceClaim{claim}, running)
+		pod := newJobPod("pod-1")
+		require.True(tCtx, tc.p.claimUsers.waitForUsers(pod, claim))
+		for i := range 100 * minUnfitClaims {
+			gone := claim.DeepCopy()
+			gone.Name = fmt.Sprintf("gone-%d", i)
+			require.False(tCtx, tc.p.claimUsers.waitForUsers(newJobPod("pod-2"), gone))
+		}
+		require.LessOrEqual(tCtx, len(tc.p.claimUsers.claims), minUnfitClaims)
+		tCtx.ExpectNoError(tc.client.Tracker().Delete(v1.SchemeGroupVersion.WithResource("pods"), namespace, running.Name))
+		synctest.Wait()
+		require.True(tCtx, tc.takeActivated(pod), "still waiting")
+	})
+}

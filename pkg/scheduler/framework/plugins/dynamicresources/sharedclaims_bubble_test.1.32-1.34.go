@@ -21,6 +21,7 @@ limitations under the License.
 package dynamicresources
 
 import (
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -45,9 +46,15 @@ type bubbleTB struct {
 	testing.TB
 }
 
+var initKtesting sync.Once
+
 // syncTest runs a test in a bubble. It is a sub-test if it has a name.
 func syncTest(t *testing.T, name string, cb func(tCtx ktesting.TContext)) {
 	run := func(t *testing.T) {
+		// All contexts are made from a global one, whose channel is made by the first who needs
+		// it. If that was somebody in the bubble, then a goroutine of ktesting which
+		// waits for it as well would end the process.
+		initKtesting.Do(func() { ktesting.Init(t) })
 		synctest.Test(t, func(t *testing.T) { cb(ktesting.Init(bubbleTB{t})) })
 	}
 	if name == "" {

@@ -443,37 +443,20 @@ func (pl *DynamicResources) storeAllocation(ctx context.Context, claim *resource
 	claim.Status.ReservedFor = append(claim.Status.ReservedFor, reservations...)
 	updatedClaim, err := pl.claimClient(claim.Namespace).UpdateStatus(ctx, claim, metav1.UpdateOptions{})
 	if err != nil {
-		err = fmt.Errorf("add allocation and reservation to claim %s: %w", klog.KObj(claim), err)
-		if mayHaveBeenStored(err) {
-			err = &uncertainWriteError{err}
-		}
-		return nil, err
+		return nil, writeError(fmt.Errorf("add allocation and reservation to claim %s: %w", klog.KObj(claim), err))
 	}
 	return updatedClaim, nil
 }
 
-// addReservations adds entries to status.reservedFor. It uses a strategic-merge-patch
-// because then the API server merges by UID into the latest claim, whatever
-// else was changed in it.
+// addReservations adds entries to status.reservedFor.
 //
 // The API server rejects the patch if the claim was replaced, is being deleted,
 // is not allocated anymore or cannot be reserved for that many consumers. Whether it
 // still has the same allocation has to be checked by the caller.
 func (pl *DynamicResources) addReservations(ctx context.Context, claim *resourceapi.ResourceClaim, reservations []resourceapi.ResourceClaimConsumerReference) (*resourceapi.ResourceClaim, error) {
-	patch, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": claim.UID},
-		"status":   map[string]any{"reservedFor": reservations},
-	})
+	updatedClaim, err := pl.patchReservations(ctx, claim, "", reservations)
 	if err != nil {
-		return nil, fmt.Errorf("encode reservations for claim %s: %w", klog.KObj(claim), err)
-	}
-	updatedClaim, err := pl.claimClient(claim.Namespace).Patch(ctx, claim.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
-	if err != nil {
-		err = fmt.Errorf("add reservation to claim %s: %w", klog.KObj(claim), err)
-		if mayHaveBeenStored(err) {
-			err = &uncertainWriteError{err}
-		}
-		return nil, err
+		return nil, writeError(fmt.Errorf("add reservation to claim %s: %w", klog.KObj(claim), err))
 	}
 	return updatedClaim, nil
 }
@@ -482,20 +465,37 @@ func (pl *DynamicResources) addReservations(ctx context.Context, claim *resource
 // the entries remain until their pods get scheduled or removed.
 func (pl *DynamicResources) removeReservations(ctx context.Context, claim *resourceapi.ResourceClaim, uids []types.UID) {
 	logger := klog.FromContext(ctx)
-	entries := make([]map[string]any, 0, len(uids))
-	for _, uid := range uids {
-		entries = append(entries, map[string]any{"$patch": "delete", "uid": uid})
-	}
-	patch, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": claim.UID},
-		"status":   map[string]any{"reservedFor": entries},
-	})
-	if err == nil {
-		_, err = pl.claimClient(claim.Namespace).Patch(ctx, claim.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
-	}
+	_, err := pl.patchReservations(ctx, claim, "", withoutEntries(uids))
 	if err != nil {
 		logger.Error(err, "Removing reservations failed", "resourceclaim", klog.KObj(claim), "numReservations", len(uids))
 		return
 	}
 	logger.V(5).Info("Removed reservations for pods which were scheduled for a different allocation", "resourceclaim", klog.KObj(claim), "numReservations", len(uids))
+}
+
+// patchReservations changes status.reservedFor. It uses a strategic-merge-patch
+// because then the API server merges by UID into the latest claim, whatever
+// else was changed in it, unless that is limited to one ResourceVersion.
+func (pl *DynamicResources) patchReservations(ctx context.Context, claim *resourceapi.ResourceClaim, resourceVersion string, entries any) (*resourceapi.ResourceClaim, error) {
+	metadata := map[string]any{"uid": claim.UID}
+	if resourceVersion != "" {
+		metadata["resourceVersion"] = resourceVersion
+	}
+	patch, err := json.Marshal(map[string]any{
+		"metadata": metadata,
+		"status":   map[string]any{"reservedFor": entries},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("encode patch: %w", err)
+	}
+	return pl.claimClient(claim.Namespace).Patch(ctx, claim.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+}
+
+// withoutEntries returns what removes the entries with the given UIDs in patchReservations.
+func withoutEntries(uids []types.UID) []map[string]any {
+	entries := make([]map[string]any, 0, len(uids))
+	for _, uid := range uids {
+		entries = append(entries, map[string]any{"$patch": "delete", "uid": uid})
+	}
+	return entries
 }

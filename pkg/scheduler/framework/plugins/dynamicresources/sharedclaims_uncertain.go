@@ -70,6 +70,15 @@ func mayHaveBeenStored(err error) bool {
 	return code < 400 || code >= 500
 }
 
+// writeError returns the error of a write, such that isUncertain recognizes it if the write may
+// have been stored.
+func writeError(err error) error {
+	if mayHaveBeenStored(err) {
+		return &uncertainWriteError{err}
+	}
+	return err
+}
+
 // settleLater keeps the allocation in flight, as if one more pod used it, until it
 // is known whether it was stored.
 func (pl *DynamicResources) settleLater(logger klog.Logger, claim *resourceapi.ResourceClaim, allocation *resourceapi.AllocationResult) {
@@ -115,7 +124,11 @@ func (pl *DynamicResources) settle(ctx context.Context, claim *resourceapi.Resou
 				return
 			}
 		case final && !time.Now().Before(deadline):
-			pl.pendingAllocations().MaybeRemoveClaimPendingAllocation(claim.UID, false)
+			// While looking, another pod may have stored it, and a later allocation
+			// may be in flight. That one belongs to other pods.
+			if pl.pendingAllocations().GetPendingAllocation(claim.UID) == allocation {
+				pl.pendingAllocations().MaybeRemoveClaimPendingAllocation(claim.UID, false)
+			}
 			logger.V(2).Info("The allocation was not stored", "claim", klog.KObj(claim), "uid", claim.UID)
 			return
 		}

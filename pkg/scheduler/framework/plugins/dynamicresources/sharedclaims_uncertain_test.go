@@ -170,3 +170,31 @@ func TestUncertainWrite(t *testing.T) {
 		})
 	}
 }
+
+// TestUncertainWriteReplaced covers an allocation which was not stored, and another one for the same
+// claim which gets in flight while that is found out.
+func TestUncertainWriteReplaced(t *testing.T) {
+	syncTest(t, "", func(tCtx ktesting.TContext) {
+		tc := newSharedClaimsTest(tCtx, sharedClaimsFeatures(), []*resourceapi.ResourceClaim{newSharedClaim()})
+		cycle := tc.schedule(newSharingPod("pod-1"))
+		err := uncertainErrors["timeout"]
+		tc.api.before = func(write string, _ *resourceapi.ResourceClaim) error { return onlyStatus(write, err) }
+		require.NotNil(tCtx, cycle.bind(tCtx))
+		require.Len(tCtx, tc.listInFlightClaims(), 1)
+
+		pending := tc.p.pendingAllocations()
+		other := newAllocatedSharedClaim()
+		other.UID = tc.claim().UID
+		start := time.Now()
+		tc.client.PrependReactor("get", "resourceclaims", func(cgotesting.Action) (bool, runtime.Object, error) {
+			if time.Since(start) >= uncertainWriteTimeout && pending.GetPendingAllocation(other.UID) != other.Status.Allocation {
+				pending.MaybeRemoveClaimPendingAllocation(other.UID, true)
+				assert.NoError(tCtx, pending.SignalClaimPendingAllocation(other.UID, other))
+			}
+			return false, nil, nil
+		})
+		time.Sleep(2 * uncertainWriteTimeout) // fake time
+		synctest.Wait()
+		require.Same(tCtx, other.Status.Allocation, pending.GetPendingAllocation(other.UID), "must remain in flight")
+	})
+}

@@ -20,7 +20,6 @@ import (
 	"context"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 
@@ -29,38 +28,23 @@ import (
 	"kubernetes-dra/hack/pkg/cluster"
 )
 
-var yamlBlock = regexp.MustCompile("(?ms)^```yaml\n(.*?)^```$")
-
-// older makes a manifest of resource.k8s.io/v1beta1 out of the one in the README,
-// as the README says.
-var older = strings.NewReplacer(
-	"apiVersion: resource.k8s.io/v1\n", "apiVersion: resource.k8s.io/v1beta1\n",
-	"  - name: accelerator-0\n", "  - name: accelerator-0\n    basic: {}\n",
-	"      exactly:\n        deviceClassName:", "      deviceClassName:",
-)
-
-// TestReadme applies the manifest in the README, with fewer pods.
-func TestReadme(t *testing.T) {
+// TestManifest applies the manifest that docs/reservedfor.md shows, with fewer pods.
+func TestManifest(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
-	readme, err := os.ReadFile(filepath.Join(repo, "README.md"))
+	name := "job.yaml"
+	if e.Version == "v1beta1" {
+		name = "job-v1beta1.yaml"
+	}
+	content, err := os.ReadFile(filepath.Join(repo, "examples/reservedfor", name))
 	if err != nil {
 		t.Fatal(err)
 	}
-	manifest := ""
-	for _, block := range yamlBlock.FindAllStringSubmatch(string(readme), -1) {
-		if strings.Contains(block[1], "kind: ResourceClaim\n") && strings.Contains(block[1], "reservedFor:") {
-			manifest = block[1]
-			break
-		}
-	}
+	manifest := string(content)
 	if !strings.Contains(manifest, "parallelism: 1000\n") {
-		t.Fatalf("the README has no manifest with a claim and 1000 pods: %q", manifest)
+		t.Fatalf("%s has no Job with 1000 pods: %q", name, manifest)
 	}
 	manifest = strings.ReplaceAll(manifest, ": 1000\n", ": 25\n")
-	if e.Version == "v1beta1" {
-		manifest = older.Replace(manifest)
-	}
 	// They are not in the namespace.
 	t.Cleanup(func() {
 		cmd := shared.KubectlCommand(context.Background(), "delete", "deviceclass,resourceslice", "shared-accelerator")
