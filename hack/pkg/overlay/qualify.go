@@ -30,12 +30,15 @@ import (
 func Siblings(entries []Entry, e Entry) []Entry {
 	var group []Entry
 	for _, other := range entries {
-		if other.key() == e.key() {
+		if e.IsSibling(other) {
 			group = append(group, other)
 		}
 	}
 	return group
 }
+
+// IsSibling says whether two files are siblings.
+func (e Entry) IsSibling(other Entry) bool { return e.key() == other.key() }
 
 // key is what siblings have in common.
 type key struct {

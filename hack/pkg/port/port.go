@@ -202,17 +202,15 @@ func (p *Port) apply() (old []overlay.Applied, err error) {
 }
 
 // one ports one file.
-func (p *Port) one(ctx context.Context, c overlay.Change) error {
+func (p *Port) one(ctx context.Context, c overlay.Change) (err error) {
 	result := Result{Source: c.Source, Seam: c.Seam}
-	port := p.whole
 	if c.Seam {
-		port = func(c overlay.Change, r *Result) error { return p.seam(ctx, c, r) }
-	}
-	if err := port(c, &result); err != nil {
-		return err
+		err = p.seam(ctx, c, &result)
+	} else {
+		err = p.whole(c.Entry, &result)
 	}
 	p.results = append(p.results, result)
-	return nil
+	return err
 }
 
 // others looks at what holds for the new release, but not for the old one.
@@ -223,7 +221,7 @@ func (p *Port) others(f overlay.Applied) error {
 	}
 	for _, stage := range stages {
 		for _, e := range stage.Entries {
-			isKnown := slices.ContainsFunc(f.Changes, func(c overlay.Change) bool { return len(overlay.Siblings([]overlay.Entry{c.Entry}, e)) > 0 })
+			isKnown := slices.ContainsFunc(f.Changes, func(c overlay.Change) bool { return c.IsSibling(e) })
 			if e.Slug != f.Feature.Slug || isKnown {
 				continue
 			}
@@ -231,7 +229,7 @@ func (p *Port) others(f overlay.Applied) error {
 			if e.Seam {
 				_, err = p.fits(e, &result)
 			} else {
-				err = p.whole(overlay.Change{Entry: e}, &result)
+				err = p.whole(e, &result)
 			}
 			if err != nil {
 				return err
@@ -243,8 +241,7 @@ func (p *Port) others(f overlay.Applied) error {
 }
 
 // whole ports a file of our own.
-func (p *Port) whole(c overlay.Change, result *Result) error {
-	e := c.Entry
+func (p *Port) whole(e overlay.Entry, result *Result) error {
 	if other, err := p.inPlaceOf(e); err != nil {
 		return err
 	} else if other != nil {

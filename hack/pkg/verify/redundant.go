@@ -95,7 +95,7 @@ func (v *Verifier) redundant(ctx context.Context) error {
 	gone := map[string]bool{}
 	for i, a := range entries {
 		for _, b := range entries[i+1:] {
-			if gone[a.Source] || gone[b.Source] || len(overlay.Siblings([]overlay.Entry{a}, b)) == 0 {
+			if gone[a.Source] || gone[b.Source] || !a.IsSibling(b) {
 				continue
 			}
 			content, err := v.inPlaceOfBoth(ctx, a, b, seams)
