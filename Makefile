@@ -123,6 +123,10 @@ save: ## Take edits made inside the tree back into the overlay. FEATURE=<slug> f
 update: ## Write what is derived: API delta, tables and files in documents, canonical seams, gofmt.
 	@$(CARRY) verify --update
 
+.PHONY: port
+port: ## Bring the overlay to another release by three-way merges, in a git work tree. FROM=1.36 TO=1.37 [OUT=dir]
+	@$(CARRY) port $(if $(FROM),--from $(FROM)) $(if $(TO),--to $(TO)) $(if $(OUT),--out "$(OUT)")
+
 .PHONY: pin
 pin: ## Pin the version that the ledger has for RELEASE.
 	@$(CARRY) pin --release $(RELEASE)

@@ -291,15 +291,23 @@ func (l *Ledger) find(name string) *Release {
 
 // Release returns the row of a release that is carried.
 func (l *Ledger) Release(name string) (*Release, error) {
-	r := l.find(name)
-	switch {
-	case r == nil:
-		return nil, fmt.Errorf("unknown release %q: the ledger has %s", name, strings.Join(l.names(nil), ", "))
-	case r.State != Carried:
+	r, err := l.Known(name)
+	if err != nil {
+		return nil, err
+	}
+	if r.State != Carried {
 		return nil, fmt.Errorf("release %s (%s) is planned, it is not carried yet: carried is %s",
 			r.Name, r.Version, strings.Join(l.names(func(r *Release) bool { return r.State == Carried }), ", "))
 	}
 	return r, nil
+}
+
+// Known returns the row of a release, carried or planned.
+func (l *Ledger) Known(name string) (*Release, error) {
+	if r := l.find(name); r != nil {
+		return r, nil
+	}
+	return nil, fmt.Errorf("unknown release %q: the ledger has %s", name, strings.Join(l.names(nil), ", "))
 }
 
 // HasRelease says whether the ledger knows the release, carried or planned.
@@ -421,11 +429,19 @@ func (r *Release) Date() time.Time {
 
 // Range is a range of releases, both ends included.
 type Range struct {
+	// From is the oldest release, To the newest one. To is empty if the range
+	// has no end.
 	From, To string
 }
 
-// ParseRange reads "1.32" or "1.32-1.33".
+// Qualifier matches what ParseRange reads, as part of a regular expression.
+const Qualifier = `[0-9]+\.[0-9]+(?:-[0-9]+\.[0-9]+|\+)?`
+
+// ParseRange reads "1.32", "1.32-1.33" or "1.32+".
 func ParseRange(s string) (Range, error) {
+	if from, isOpen := strings.CutSuffix(s, "+"); isOpen && releaseName.MatchString(from) {
+		return Range{From: from}, nil
+	}
 	from, to, isRange := strings.Cut(s, "-")
 	if !isRange {
 		to = from
@@ -441,14 +457,29 @@ func ParseRange(s string) (Range, error) {
 
 // Contains says whether the release is in the range.
 func (r Range) Contains(release string) bool {
-	return Compare(r.From, release) <= 0 && Compare(release, r.To) <= 0
+	return Compare(r.From, release) <= 0 && (r.To == "" || Compare(release, r.To) <= 0)
+}
+
+// Join is the range from the older one's start to the newer one's end.
+func (r Range) Join(other Range) Range {
+	if Compare(other.From, r.From) < 0 {
+		r.From = other.From
+	}
+	if r.To != "" && (other.To == "" || Compare(r.To, other.To) < 0) {
+		r.To = other.To
+	}
+	return r
 }
 
 func (r Range) String() string {
-	if r.From == r.To {
+	switch r.To {
+	case "":
+		return r.From + "+"
+	case r.From:
 		return r.From
+	default:
+		return r.From + "-" + r.To
 	}
-	return r.From + "-" + r.To
 }
 
 // Compare orders two well-formed names of releases: it is negative if the first one

@@ -61,6 +61,10 @@ func TestParseName(t *testing.T) {
 		"pkg/reservedfor_really_fixes.go":         "pkg/reservedfor_really_fixes.go fixes",
 		"pkg/reservedfor.1.32.go":                 "pkg/reservedfor.go reservedfor 1.32",
 		"pkg/reservedfor.1.32-1.33.go":            "pkg/reservedfor.go reservedfor 1.32-1.33",
+		"pkg/reservedfor.1.33+.go":                "pkg/reservedfor.go reservedfor 1.33+",
+		"pkg/a.go.reservedfor.1.33+.patch":        "pkg/a.go reservedfor seam 1.33+",
+		"pkg/a.go.reservedfor.1.31+.patch":        `error: unknown release "1.31"`,
+		"pkg/a.go.reservedfor.1.33-1.36+.patch":   "error: a seam is named",
 		"pkg/testdata/reservedfor/x-1.32.yaml":    "pkg/testdata/reservedfor/x-1.32.yaml reservedfor",
 		"pkg/testdata/reservedfor/v1.36.0/x.yaml": "pkg/testdata/reservedfor/v1.36.0/x.yaml reservedfor",
 		"pkg/a.go.fixes.patch":                    "pkg/a.go fixes seam",
@@ -147,6 +151,15 @@ func TestResolve(t *testing.T) {
 		if got := strings.Join(got, "; "); got != want {
 			t.Errorf("%s: got %q, want %q", release, got, want)
 		}
+	}
+	open := entries(t, l, "pkg/plain.1.33+.go", "pkg/plain.go")
+	for release, want := range map[string]string{"1.32": "pkg/plain.go", "1.33": "pkg/plain.1.33+.go", "1.36": "pkg/plain.1.33+.go"} {
+		if stages, err := Resolve(open, l, release); err != nil || stages[0].Entries[0].Source != want {
+			t.Errorf("%s: got %v, %v; want %s", release, stages, err, want)
+		}
+	}
+	if _, err := Resolve(entries(t, l, "pkg/plain.1.33+.go", "pkg/plain.1.36.go"), l, "1.36"); err == nil || !strings.Contains(err.Error(), "both hold for release 1.36") {
+		t.Errorf("overlap with an open range: %v", err)
 	}
 	overlap := entries(t, l, "pkg/plain.1.32-1.33.go", "pkg/plain.1.33-1.36.go", "pkg/plain.go")
 	if _, err := Resolve(overlap, l, "1.32"); err != nil {

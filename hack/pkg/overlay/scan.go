@@ -46,16 +46,19 @@ type Entry struct {
 	Slug string
 	// Seam says that this is a patch and not a whole file.
 	Seam bool
-	// Only are the releases that the file is qualified for, nil if any.
+	// Only are the releases that the file is qualified for, nil if any: one
+	// (name.1.32.go), a range with both ends included (name.1.32-1.34.go), or one
+	// without end (name.1.34+.go), which holds for the releases to come. A
+	// qualified file stands in for the unqualified one.
 	Only *ledger.Range
 }
 
 var (
 	// The qualifier is the last part that looks like a release, before the
-	// last extension: name.1.32.go, name.1.32-1.33.go.
-	qualifiedFile = regexp.MustCompile(`^(.+)\.([0-9]+\.[0-9]+(?:-[0-9]+\.[0-9]+)?)(\.[^.]+)$`)
-	// name.go.slug.patch, name.go.slug.1.32.patch.
-	seamFile = regexp.MustCompile(`^(.+)\.([^.0-9][^.]*)(?:\.([0-9]+\.[0-9]+(?:-[0-9]+\.[0-9]+)?))?\.patch$`)
+	// last extension: name.1.32.go, name.1.32-1.33.go, name.1.34+.go.
+	qualifiedFile = regexp.MustCompile(`^(.+)\.(` + ledger.Qualifier + `)(\.[^.]+)$`)
+	// name.go.slug.patch, name.go.slug.1.32.patch, name.go.slug.1.34+.patch.
+	seamFile = regexp.MustCompile(`^(.+)\.([^.0-9][^.]*)(?:\.(` + ledger.Qualifier + `))?\.patch$`)
 )
 
 // apiDelta is a folder at its place in the tree which is not built into it:
@@ -139,7 +142,7 @@ func parseName(source string, l *ledger.Ledger) (*Entry, error) {
 	case ".patch":
 		m := seamFile.FindStringSubmatch(base)
 		if m == nil {
-			return nil, errors.New("a seam is named <file>.<slug>.patch or <file>.<slug>.<release>.patch")
+			return nil, errors.New("a seam is named <file>.<slug>.patch, or <file>.<slug>.<releases>.patch where the releases are like 1.32, 1.32-1.34 or 1.34+")
 		}
 		e.Seam, e.Path, e.Slug, qualifier = true, dir+m[1], m[2], m[3]
 		if l.Feature(e.Slug) == nil {
@@ -162,7 +165,7 @@ func parseName(source string, l *ledger.Ledger) (*Entry, error) {
 			return nil, err
 		}
 		for _, release := range []string{only.From, only.To} {
-			if !l.HasRelease(release) {
+			if release != "" && !l.HasRelease(release) {
 				return nil, fmt.Errorf("unknown release %q: it is not in the ledger", release)
 			}
 		}
@@ -214,26 +217,22 @@ type Stage struct {
 // Resolve picks the files for a release: a qualified one in place of the
 // unqualified one, grouped by feature in the ledger's order.
 func Resolve(entries []Entry, l *ledger.Ledger, release string) ([]Stage, error) {
-	type key struct {
-		path, slug string
-		seam       bool
-	}
-	chosen := map[key]Entry{}
-	var errs []error
+	var keys []key
+	siblings := map[key][]Entry{}
 	for _, e := range entries {
-		if e.Only != nil && !e.Only.Contains(release) {
-			continue
+		if siblings[e.key()] == nil {
+			keys = append(keys, e.key())
 		}
-		k := key{path: e.Path, seam: e.Seam}
-		if e.Seam {
-			k.slug = e.Slug
-		}
-		other, taken := chosen[k]
-		switch {
-		case !taken, other.Only == nil && e.Only != nil:
-			chosen[k] = e
-		case other.Only != nil && e.Only != nil:
-			errs = append(errs, fmt.Errorf("%s and %s both hold for release %s", other.Source, e.Source, release))
+		siblings[e.key()] = append(siblings[e.key()], e)
+	}
+	var chosen []Entry
+	var errs []error
+	for _, k := range keys {
+		holder, err := Holder(siblings[k], release)
+		if err != nil {
+			errs = append(errs, err)
+		} else if holder != nil {
+			chosen = append(chosen, *holder)
 		}
 	}
 	var stages []Stage

@@ -229,9 +229,11 @@ func (p *Patch) Apply(content []byte) ([]byte, error) {
 }
 
 // locate finds the line at which the hunk applies: the expected one, or the
-// only other one. Otherwise it says why there is none.
+// only other one. With less than the full context, the expected one has to be the
+// only one, too. Otherwise it says why there is none.
 func (h *Hunk) locate(lines, before []string, done, expected int) (int, string) {
 	leading, trailing := h.context()
+	unique := max(leading, trailing) < fullContext
 	fits := func(at int) bool {
 		if at < done || at+len(before) > len(lines) || !slices.Equal(lines[at:at+len(before)], before) {
 			return false
@@ -243,7 +245,7 @@ func (h *Hunk) locate(lines, before []string, done, expected int) (int, string) 
 		}
 		return leading >= trailing || at == 0
 	}
-	if fits(expected) {
+	if !unique && fits(expected) {
 		return expected, ""
 	}
 	var found []int
@@ -266,7 +268,11 @@ func (h *Hunk) locate(lines, before []string, done, expected int) (int, string) 
 	for _, at := range found {
 		numbers = append(numbers, strconv.Itoa(at+1))
 	}
-	return 0, fmt.Sprintf("its lines stand at more than one place (lines %s), none of them where it is expected", strings.Join(numbers, ", "))
+	reason := fmt.Sprintf("its lines stand at more than one place (lines %s)", strings.Join(numbers, ", "))
+	if !unique {
+		reason += ", none of them where it is expected"
+	}
+	return 0, reason
 }
 
 // nearest describes the place that has most of the hunk's lines. Empty lines say
@@ -331,6 +337,14 @@ func split(content []byte) []string {
 // another: what git diff prints with three lines of context, without the
 // index line. It is empty if the contents are the same.
 func Diff(ctx context.Context, path string, from, to []byte) ([]byte, error) {
+	return diff(ctx, path, from, to, fullContext)
+}
+
+// fullContext is the number of lines of context in a patch, unless it is shared by
+// files that differ there.
+const fullContext = 3
+
+func diff(ctx context.Context, path string, from, to []byte, lines int) ([]byte, error) {
 	if bytes.Equal(from, to) {
 		return nil, nil
 	}
@@ -345,7 +359,7 @@ func Diff(ctx context.Context, path string, from, to []byte) ([]byte, error) {
 		}
 	}
 	out, err := git.Dir(dir).Output(ctx, nil, outsideRepositories(dir), "diff", "--no-index", "--no-color", "--no-ext-diff", "--no-textconv",
-		"--no-renames", "--diff-algorithm=myers", "--unified=3", "--inter-hunk-context=0", "from", "to")
+		"--no-renames", "--diff-algorithm=myers", fmt.Sprintf("--unified=%d", lines), "--inter-hunk-context=0", "from", "to")
 	if git.ExitCode(err) != 1 { // 1 says that there are differences
 		return nil, fmt.Errorf("%s: comparing: %w", path, err)
 	}
@@ -366,21 +380,53 @@ func Merge(ctx context.Context, current, base, other []byte) ([]byte, error) {
 	if bytes.Equal(other, base) {
 		return current, nil
 	}
+	merged, conflicts, err := mergeFile(ctx, current, base, other)
+	if err == nil && conflicts > 0 {
+		return nil, ErrConflict
+	}
+	return merged, err
+}
+
+// Labels are the names in conflict markers.
+type Labels struct {
+	Current, Base, Other string
+}
+
+// MergeMarked is like Merge, but leaves conflicts in the result, marked as git does
+// it, and counts them.
+func MergeMarked(ctx context.Context, current, base, other []byte, labels Labels) (merged []byte, conflicts int, err error) {
+	return mergeFile(ctx, current, base, other, "--diff3", "-L", labels.Current, "-L", labels.Base, "-L", labels.Other)
+}
+
+// MergeCurrent is like Merge, but leaves current as it is where there is a conflict.
+func MergeCurrent(ctx context.Context, current, base, other []byte) ([]byte, error) {
+	merged, _, err := mergeFile(ctx, current, base, other, "--ours")
+	return merged, err
+}
+
+// HasMarkers says whether a text has conflict markers that MergeMarked left.
+func HasMarkers(content []byte) bool { return marker.Match(content) }
+
+var marker = regexp.MustCompile(`(?m)^(<<<<<<<|>>>>>>>) `)
+
+// mergeFile merges three versions of a file, and counts the conflicts.
+func mergeFile(ctx context.Context, current, base, other []byte, options ...string) ([]byte, int, error) {
 	dir, err := os.MkdirTemp("", "carry-merge-")
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	defer os.RemoveAll(dir)
 	for name, content := range map[string][]byte{"current": current, "base": base, "other": other} {
 		if err := os.WriteFile(filepath.Join(dir, name), content, 0o644); err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 	}
-	out, err := git.Dir(dir).Output(ctx, nil, outsideRepositories(dir), "merge-file", "--stdout", "--quiet", "current", "base", "other")
+	args := slices.Concat([]string{"merge-file", "--stdout", "--quiet"}, options, []string{"current", "base", "other"})
+	out, err := git.Dir(dir).Output(ctx, nil, outsideRepositories(dir), args...)
 	if code := git.ExitCode(err); code > 0 && code < 128 {
-		return nil, ErrConflict
+		return out, code, nil
 	}
-	return out, err
+	return out, 0, err
 }
 
 // ErrConflict is returned by Merge if both sides changed the same lines.

@@ -104,7 +104,9 @@ type save struct {
 // output is an overlay file to write, or to remove.
 type output struct {
 	Source
-	content    []byte
+	content []byte
+	// forms of a seam, the one with the most context first.
+	forms      [][]byte
 	executable bool
 	remove     bool
 	// others are the other carried releases that the file holds for.
@@ -256,20 +258,24 @@ func (s *save) editSeams(ctx context.Context, e edit, base []byte) error {
 		if i < target {
 			continue
 		}
-		seam, err := patch.Diff(ctx, e.Path, before, becomes)
+		forms, err := patch.Forms(ctx, e.Path, patch.Change{Before: before, After: becomes})
 		if err != nil {
 			return err
 		}
 		old := Source{Source: e.Path + "." + f.Slug + ".patch", Path: e.Path, Slug: f.Slug, Seam: true}
 		if at := slices.IndexFunc(seams, func(s Source) bool { return s.Slug == f.Slug }); at >= 0 {
 			old = seams[at]
-		} else if seam == nil {
+		} else if forms == nil {
 			continue
 		}
 		if err := s.unchanged(old); err != nil {
 			return err
 		}
-		s.files = append(s.files, output{Source: old, content: seam, remove: seam == nil})
+		f := output{Source: old, forms: forms, remove: forms == nil}
+		if !f.remove {
+			f.content = forms[0]
+		}
+		s.files = append(s.files, f)
 	}
 	return nil
 }

@@ -52,30 +52,62 @@ func (s *save) share(ctx context.Context) error {
 	for i := range s.files {
 		f := &s.files[i]
 		isNew := !slices.ContainsFunc(entries, func(e overlay.Entry) bool { return e.Source == f.Source.Source })
-		for _, r := range others {
-			if !r.holds(f, isNew) {
-				continue
-			}
-			err := r.fits(ctx, i)
-			var misfit misfitError
-			if !errors.As(err, &misfit) {
-				if err != nil {
-					return err
-				}
-				f.others = append(f.others, r.release.Name)
-				continue
-			}
-			if f.Source.Source != unqualified(f) {
-				errs = append(errs, fmt.Errorf("%s also holds for release %s, which the edit does not fit: %w\nRename it so that it holds for the other releases, build the tree, and edit again", f.Source.Source, r.release.Name, err))
-				continue
-			}
-			f.Source.Source = f.Path + "." + f.Slug + "." + s.Release.Name + ".patch"
-			f.others = nil
-			s.Log("%s does not fit release %s (%v): saved for %s alone", unqualified(f), r.release.Name, err, s.Release.Name)
-			break
+		misfit, err := s.shareFile(ctx, i, slices.DeleteFunc(slices.Clone(others), func(r *otherRelease) bool { return !r.holds(f, isNew) }))
+		switch {
+		case err != nil:
+			return err
+		case misfit == nil:
+		case f.Source.Source != unqualified(f):
+			errs = append(errs, fmt.Errorf("%s also holds for release %s, which the edit does not fit: %w\nRename it so that it holds for the other releases, build the tree, and edit again", f.Source.Source, misfit.release, misfit))
+		default:
+			only := s.alone()
+			f.Source.Source = f.Path + "." + f.Slug + "." + only.String() + ".patch"
+			s.Log("%s does not fit release %s (%v): saved for %s alone", unqualified(f), misfit.release, misfit, only)
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// shareFile makes a file one that fits the other releases, a seam with less context if
+// need be. It returns why that cannot be.
+func (s *save) shareFile(ctx context.Context, index int, others []*otherRelease) (*misfitError, error) {
+	f := &s.files[index]
+	var first *misfitError
+	forms := f.forms
+	if len(forms) == 0 {
+		forms = [][]byte{f.content} // a whole file, or a seam that goes away
+	}
+	for _, f.content = range forms {
+		f.others = nil
+		var misfit *misfitError
+		for _, r := range others {
+			err := r.fits(ctx, index)
+			if err != nil && !errors.As(err, &misfit) {
+				return nil, err
+			}
+			if misfit != nil {
+				break
+			}
+			f.others = append(f.others, r.release.Name)
+		}
+		if misfit == nil {
+			return nil, nil
+		}
+		if first == nil {
+			first = misfit
+		}
+	}
+	f.others, f.content = nil, forms[0]
+	return first, nil
+}
+
+// alone is the qualifier of what holds for the release alone. That of the newest
+// one has no end: what comes next is more like it than like the ones before.
+func (s *save) alone() ledger.Range {
+	if newest, err := s.Ledger.Default(); err == nil && newest.Name == s.Release.Name {
+		return ledger.Range{From: s.Release.Name}
+	}
+	return ledger.Range{From: s.Release.Name, To: s.Release.Name}
 }
 
 // unqualified is the name of a seam that holds for all releases.
@@ -103,8 +135,11 @@ func (r *otherRelease) holds(f *output, isNew bool) bool {
 	return isNew && (!f.Seam || slices.ContainsFunc(r.stages, func(stage overlay.Stage) bool { return stage.Feature.Slug == f.Slug }))
 }
 
-// misfitError is the reason why a seam does not fit.
-type misfitError struct{ error }
+// misfitError is the reason why a seam does not fit a release.
+type misfitError struct {
+	error
+	release string
+}
 
 // fits checks whether a seam that gets saved applies in the release.
 func (r *otherRelease) fits(ctx context.Context, index int) error {
@@ -121,7 +156,7 @@ func (r *otherRelease) fits(ctx context.Context, index int) error {
 	}
 	content, err := r.upstream.ReadFile(f.Path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return misfitError{fmt.Errorf("upstream has no file %s there", f.Path)}
+		return &misfitError{fmt.Errorf("upstream has no file %s there", f.Path), r.release.Name}
 	} else if err != nil {
 		return err
 	}
@@ -131,7 +166,7 @@ func (r *otherRelease) fits(ctx context.Context, index int) error {
 			return err
 		}
 		if content, err = p.Apply(content); err != nil {
-			return misfitError{err}
+			return &misfitError{err, r.release.Name}
 		}
 		return nil
 	}

@@ -1012,7 +1012,7 @@ func TestSaveMisfit(t *testing.T) {
 	f := newFixtureOfTwo(t)
 	f.mustBuild()
 	shared := f.overlay(plugin + ".reservedfor.patch")
-	f.edit(plugin, change(wholePlugin, "plugin 50\n", "plugin 50\nmine\n"))
+	f.edit(plugin, change(wholePlugin, "plugin 48\n", "plugin 48\nmine\n"))
 	f.edit(crlf, "one\r\ntwo\r\nthree\r\n")
 	if err := f.Save(t.Context(), "reservedfor"); err != nil {
 		t.Fatal(err)
@@ -1020,16 +1020,39 @@ func TestSaveMisfit(t *testing.T) {
 	f.wantOverlay(plugin+".reservedfor.patch", shared)
 	f.wantOverlay(crlf+".reservedfor.patch", "-")
 	for _, name := range []string{plugin, crlf} {
-		if got := f.overlay(name + ".reservedfor.1.36.patch"); got == "-" {
+		if got := f.overlay(name + ".reservedfor.1.36+.patch"); got == "-" {
 			t.Errorf("%s was not saved for 1.36", name)
 		}
 	}
 	f.mustBuild()
-	f.wantContent(plugin, change(wholePlugin, "plugin 50\n", "plugin 50\nmine\n"))
+	f.wantContent(plugin, change(wholePlugin, "plugin 48\n", "plugin 48\nmine\n"))
 	if got := f.gitOutput("status", "--porcelain"); got != "" {
 		t.Errorf("not clean:\n%s", got)
 	}
 
+}
+
+// A seam has less context if that makes it fit the other releases.
+func TestSaveLessContext(t *testing.T) {
+	f := newFixtureOfTwo(t)
+	f.mustBuild()
+	// The older release differs in line 48.
+	f.edit(plugin, change(wholePlugin, "plugin 50\n", "plugin 50\nmine\n"))
+	if err := f.Save(t.Context(), "reservedfor"); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := f.overlay(plugin+".reservedfor.patch"), " plugin 49\n plugin 50\n+mine\n plugin 51\n plugin 52\n"; !strings.HasSuffix(got, want) {
+		t.Errorf("got:\n%s", got)
+	}
+	if want := "saved: " + plugin + ".reservedfor.patch, which is also in 1.32"; !slices.Contains(f.log, want) {
+		t.Errorf("no %q in the log:\n%s", want, strings.Join(f.log, "\n"))
+	}
+	f.mustBuild()
+	f.wantContent(plugin, change(wholePlugin, "plugin 50\n", "plugin 50\nmine\n"))
+	f.upstream = f.others["1.32"]
+	f.open("1.32")
+	f.mustBuild()
+	f.wantContent(plugin, change(wholePlugin, "plugin 48\n", "plugin 48, older\n", "plugin 50\n", "plugin 50\nmine\n"))
 }
 
 // An edit of a seam for one release is no matter of the others.
@@ -1041,7 +1064,7 @@ func TestSaveQualified(t *testing.T) {
 		if err := f.Save(t.Context(), "reservedfor"); err != nil {
 			t.Fatal(err)
 		}
-		if got := f.overlay(crlf + ".reservedfor.1.36.patch"); !strings.Contains(got, "+"+line) {
+		if got := f.overlay(crlf + ".reservedfor.1.36+.patch"); !strings.Contains(got, "+"+line) {
 			t.Errorf("%q was not saved for 1.36:\n%s", line, got)
 		}
 		f.mustBuild()
@@ -1055,7 +1078,7 @@ func TestSaveMisfitInRange(t *testing.T) {
 	f.remove(filepath.Join(f.Repo, plugin+".reservedfor.patch"))
 	f.write(plugin+".reservedfor.1.32-1.36.patch", shared)
 	f.mustBuild()
-	f.edit(plugin, change(wholePlugin, "plugin 50\n", "plugin 50\nmine\n"))
+	f.edit(plugin, change(wholePlugin, "plugin 48\n", "plugin 48\nmine\n"))
 	f.wantError(f.Save(t.Context(), ""), "nothing was saved", plugin+".reservedfor.1.32-1.36.patch also holds for release 1.32")
 	f.wantOverlay(plugin+".reservedfor.1.32-1.36.patch", shared)
 }

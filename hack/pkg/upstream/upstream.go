@@ -217,6 +217,11 @@ func (p *Pin) Open(ctx context.Context, missing []string) (*Source, error) {
 	if err != nil {
 		return nil, err
 	}
+	return p.source(dirs, missing)
+}
+
+// source makes the tree out of the folders of the modules.
+func (p *Pin) source(dirs map[string]string, missing []string) (*Source, error) {
 	if dirs[root] == "" {
 		return nil, fmt.Errorf("the pin does not have the module %s", root)
 	}
@@ -326,6 +331,62 @@ func (s *Source) ReadFile(p string) ([]byte, error) {
 // Module zip files do not keep it: what starts with #! is a script.
 func Executable(content []byte) bool { return bytes.HasPrefix(content, []byte("#!")) }
 
+// Preview makes the tree of a release that has no pin yet. The go command checks what
+// it downloads with the checksum database, and nothing is written down.
+func Preview(ctx context.Context, release *ledger.Release) (*Source, error) {
+	f, err := fetch(ctx, release)
+	if err != nil {
+		return nil, err
+	}
+	pin := &Pin{Version: release.Version, sums: map[string]bool{}}
+	dirs := map[string]string{}
+	for _, m := range f.modules {
+		pin.Modules = append(pin.Modules, module.Version{Path: m.Path, Version: m.Version})
+		pin.sums[fmt.Sprintf("%s %s %s", m.Path, m.Version, m.Sum)] = true
+		dirs[m.Path] = m.Dir
+	}
+	return pin.source(dirs, release.MissingModules)
+}
+
+// fetched are the modules of a version.
+type fetched struct {
+	modules []moduleInfo
+	// root is k8s.io/kubernetes, work its go.work.
+	root *moduleInfo
+	work *modfile.WorkFile
+}
+
+// fetch downloads the modules of the version that the ledger has for a release.
+func fetch(ctx context.Context, release *ledger.Release) (*fetched, error) {
+	version := release.Version
+	tmp, err := os.MkdirTemp("", "carry-pin-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(tmp)
+	if err := os.WriteFile(filepath.Join(tmp, "go.mod"), []byte("module pin\n"), 0o644); err != nil {
+		return nil, err
+	}
+	infos, err := download(ctx, tmp, []module.Version{{Path: root, Version: version}})
+	if err != nil {
+		return nil, err
+	}
+	f := &fetched{root: &infos[0]}
+	if f.work, err = readWork(infos[0].Dir); err != nil {
+		return nil, err
+	}
+	modules := []module.Version{{Path: root, Version: version}}
+	for _, use := range f.work.Use {
+		if m, ok := strings.CutPrefix(use.Path, "./"+staging); ok && !slices.Contains(release.MissingModules, m) {
+			modules = append(modules, module.Version{Path: m, Version: StagingVersion(version)})
+		}
+	}
+	if f.modules, err = download(ctx, tmp, modules); err != nil {
+		return nil, fmt.Errorf("a module that the proxy does not have belongs into missingModules of %s: %w", ledger.Path, err)
+	}
+	return f, nil
+}
+
 // WritePin writes the go.mod and go.sum of a release for the version in its
 // file version. It is how a new pin is made: the go command checks what it
 // downloads with the checksum database, and the result is committed. A time in
@@ -333,46 +394,25 @@ func Executable(content []byte) bool { return bytes.HasPrefix(content, []byte("#
 func WritePin(ctx context.Context, repo string, release *ledger.Release) error {
 	dir := filepath.Join(repo, PinDir(release.Name))
 	version := release.Version
-	tmp, err := os.MkdirTemp("", "carry-pin-")
+	f, err := fetch(ctx, release)
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(tmp)
-	if err := os.WriteFile(filepath.Join(tmp, "go.mod"), []byte("module pin\n"), 0o644); err != nil {
-		return err
-	}
-	infos, err := download(ctx, tmp, []module.Version{{Path: root, Version: version}})
-	if err != nil {
-		return err
-	}
-	work, err := readWork(infos[0].Dir)
-	if err != nil {
-		return err
-	}
-	modules := []module.Version{{Path: root, Version: version}}
-	for _, use := range work.Use {
-		if m, ok := strings.CutPrefix(use.Path, "./"+staging); ok && !slices.Contains(release.MissingModules, m) {
-			modules = append(modules, module.Version{Path: m, Version: StagingVersion(version)})
-		}
-	}
-	released, err := infos[0].time()
+	released, err := f.root.time()
 	if err != nil {
 		return err
 	}
 	if want := released.UTC().Truncate(time.Second); !want.Equal(release.Date()) {
 		return fmt.Errorf("%s: release %s: %s was released at %q, not at %q", ledger.Path, release.Name, version, want.Format(time.RFC3339), release.Released)
 	}
-	if infos, err = download(ctx, tmp, modules); err != nil {
-		return fmt.Errorf("a module that the proxy does not have belongs into missingModules of %s: %w", ledger.Path, err)
-	}
 	var mod, sum strings.Builder
 	fmt.Fprintf(&mod, "// The modules that make up Kubernetes %s. Written by hack/update-pin.sh.\n\n", version)
 	fmt.Fprintf(&mod, "module kubernetes-dra/%s\n\n", PinDir(release.Name))
-	if work.Go != nil {
-		fmt.Fprintf(&mod, "go %s\n\n", work.Go.Version)
+	if f.work.Go != nil {
+		fmt.Fprintf(&mod, "go %s\n\n", f.work.Go.Version)
 	}
 	mod.WriteString("require (\n")
-	for _, m := range infos {
+	for _, m := range f.modules {
 		fmt.Fprintf(&mod, "\t%s %s\n", m.Path, m.Version)
 		fmt.Fprintf(&sum, "%s %s %s\n%s %s/go.mod %s\n", m.Path, m.Version, m.Sum, m.Path, m.Version, m.GoModSum)
 	}

@@ -22,6 +22,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -265,6 +266,39 @@ func TestVerifyFindsTamperedCache(t *testing.T) {
 	}
 	if err := s.Verify(); err == nil || !strings.Contains(err.Error(), "k8s.io/api@v0.36.3: the files in the module cache were changed") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// A release without a pin has the same tree as with one.
+func TestPreview(t *testing.T) {
+	proxy(t, files())
+	repo, pin := pinned(t)
+	want, err := pin.Open(t.Context(), release().MissingModules)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(filepath.Join(repo, PinDir("1.36"))); err != nil {
+		t.Fatal(err)
+	}
+	got, err := Preview(t.Context(), release())
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantFiles, wantErr := want.Files()
+	gotFiles, err := got.Files()
+	if err := errors.Join(wantErr, err, got.Verify()); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(gotFiles, wantFiles) {
+		t.Errorf("got %v, want %v", gotFiles, wantFiles)
+	}
+	if _, err := os.Stat(filepath.Join(repo, PinDir("1.36"))); err == nil {
+		t.Error("it wrote a pin")
+	}
+	other := release()
+	other.MissingModules = nil
+	if _, err := Preview(t.Context(), other); err == nil || !strings.Contains(err.Error(), "belongs into missingModules") {
+		t.Errorf("a module that is missing: %v", err)
 	}
 }
 

@@ -73,7 +73,8 @@ func Table(l *ledger.Ledger) string {
 	var b strings.Builder
 	b.WriteString("| feature | KEP | gate |")
 	rule := "|---|---|---|"
-	for _, r := range l.Releases {
+	releases := slices.DeleteFunc(slices.Clone(l.Releases), func(r ledger.Release) bool { return !announced(l, r.Name) })
+	for _, r := range releases {
 		fmt.Fprintf(&b, " %s |", r.Name)
 		rule += "---|"
 	}
@@ -88,12 +89,17 @@ func Table(l *ledger.Ledger) string {
 			gates = "`" + strings.Join(f.Gates, "`, `") + "`"
 		}
 		fmt.Fprintf(&b, "| `%s`: %s | %s | %s |", f.Slug, f.Title, kep, gates)
-		for j := range l.Releases {
-			fmt.Fprintf(&b, " %s |", cell(f, &l.Releases[j]))
+		for j := range releases {
+			fmt.Fprintf(&b, " %s |", cell(f, &releases[j]))
 		}
 		b.WriteString("\n")
 	}
 	return b.String()
+}
+
+// announced says whether any feature names a release.
+func announced(l *ledger.Ledger, release string) bool {
+	return slices.ContainsFunc(l.Features, func(f ledger.Feature) bool { return f.Releases[release] != "" })
 }
 
 // cell says what there is of a feature in a release.

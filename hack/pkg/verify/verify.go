@@ -79,6 +79,7 @@ func (v *Verifier) Run(ctx context.Context) error {
 		{"pins", v.pins},
 		{"overlay", v.overlay},
 		{"sharing", v.sharing},
+		{"redundant files", v.redundant},
 		{"seams", v.seams},
 		{"tests of upstream in the ledger", v.tests},
 		{"format", v.format},
@@ -215,53 +216,40 @@ func (v *Verifier) sharing(context.Context) error {
 const longSeam = 25
 
 // seams checks that the overlay fits each carried release, and that seams are
-// canonical for the newest of the releases that they hold for.
+// canonical: those of the newest of the releases that they hold for, with as much
+// context as the others allow.
 func (v *Verifier) seams(ctx context.Context) error {
-	var errs []error
-	checked := map[string]bool{}
-	for _, r := range slices.Backward(v.Ledger.Carried()) {
-		source, ok := v.sources[r.Name]
-		if !ok {
-			continue // reported as a pin
-		}
-		features, err := overlay.Apply(v.Repo, v.Ledger, r, source)
-		if err != nil {
+	seams, err := v.changes()
+	errs := []error{err}
+	for _, s := range seams {
+		if err := v.canonical(ctx, s); err != nil {
 			errs = append(errs, err)
-			continue
-		}
-		for _, f := range features {
-			for _, c := range f.Changes {
-				if !c.Seam || checked[c.Source] {
-					continue
-				}
-				checked[c.Source] = true
-				if err := v.canonical(ctx, c); err != nil {
-					errs = append(errs, err)
-				}
-			}
 		}
 	}
 	return errors.Join(errs...)
 }
 
 // canonical checks that a seam is what carry would write.
-func (v *Verifier) canonical(ctx context.Context, c overlay.Change) error {
-	want, err := patch.Diff(ctx, c.Path, c.Before, c.Content)
+func (v *Verifier) canonical(ctx context.Context, s seamChanges) error {
+	want, err := v.shared(ctx, s)
 	if err != nil {
 		return err
 	}
-	got, err := v.read(c.Source)
+	if want == nil {
+		return fmt.Errorf("%s: it fits the releases that it holds for as it is written, but not as carry writes seams: give one of them a seam of its own", s.Source)
+	}
+	got, err := v.read(s.Source)
 	if err != nil {
 		return err
 	}
 	p, err := patch.Parse(want)
 	if err != nil {
-		return fmt.Errorf("%s: %w", c.Source, err)
+		return fmt.Errorf("%s: %w", s.Source, err)
 	}
 	if n := p.Added(); n > longSeam {
-		v.Log("long seam, %d added lines: %s", n, c.Source)
+		v.Log("long seam, %d added lines: %s", n, s.Source)
 	}
-	return v.derived(c.Source, got, want, "it is not written as carry writes seams (context, line numbers)")
+	return v.derived(s.Source, got, want, "it is not written as carry writes seams (context, line numbers)")
 }
 
 // derived compares a file with what it has to be, or updates it.

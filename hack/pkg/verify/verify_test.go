@@ -311,6 +311,8 @@ func TestUpdate(t *testing.T) {
 
 func TestTable(t *testing.T) {
 	v := repository(t)
+	// There is nothing to tell about a release that no feature names.
+	v.Ledger.Releases = append(v.Ledger.Releases, ledger.Release{Name: "1.38", Version: "v1.38.0", State: ledger.Planned})
 	const want = "| feature | KEP | gate | 1.35 | 1.36 | 1.37 |\n" +
 		"|---|---|---|---|---|---|\n" +
 		"| `fixes`: bugs | – | – | – | **carried** (v1.36.3) | – |\n" +
