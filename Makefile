@@ -28,6 +28,11 @@ FEATURE ?=
 FUZZTIME ?=
 # ARCH are the architectures of "make release".
 ARCH ?=
+# MIRROR is the address of Debian's archive for "make release" and "make pin-proxy",
+# if it is not the one of this machine's apt. PROXY_BASE is an image with a digest that
+# "make release" uses instead of Debian's packages.
+MIRROR ?=
+PROXY_BASE ?=
 # QUICK=1 makes "make bench" short.
 QUICK ?=
 
@@ -55,7 +60,7 @@ patches: ## Write the tree's commits as a series for git am into _output/$(RELEA
 
 .PHONY: release
 release: ## Server tarballs, images, checksums, SBOM into _output/$(RELEASE)/release. ARCH=amd64,arm64
-	@$(CARRY) release --release $(RELEASE) $(if $(ARCH),--arch $(ARCH))
+	@$(CARRY) release --release $(RELEASE) $(if $(ARCH),--arch $(ARCH)) $(if $(MIRROR),--mirror $(MIRROR)) $(if $(PROXY_BASE),--proxy-base $(PROXY_BASE))
 
 ##@ Run
 
@@ -133,7 +138,7 @@ pin: ## Pin the version that the ledger has for RELEASE.
 
 .PHONY: pin-proxy
 pin-proxy: ## Pin the newest Debian packages for kube-proxy's image.
-	@$(CARRY) pin-proxy
+	@$(CARRY) pin-proxy $(if $(MIRROR),--mirror $(MIRROR))
 
 .PHONY: deps
 deps: # What verify needs from the distribution.

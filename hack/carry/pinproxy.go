@@ -22,37 +22,37 @@ import (
 	"path/filepath"
 
 	"kubernetes-dra/hack/pkg/debian"
+	"kubernetes-dra/hack/pkg/release"
 )
 
 func init() {
 	register(command{
 		name:  "pin-proxy",
-		short: "write the Debian packages of kube-proxy's image into " + debian.ProxyLock,
+		short: "write the Debian packages of kube-proxy's image into " + release.ProxyLock,
+		args:  "[--mirror address]",
 		run:   runPinProxy,
 	})
 }
 
+// mirrorUsage is the description of --mirror.
+const mirrorUsage = "address of Debian's archive (default: the one that apt of this machine uses)"
+
 func runPinProxy(ctx context.Context, args []string) error {
-	if err := newFlags("pin-proxy").Parse(args); err != nil {
+	flags := newFlags("pin-proxy")
+	mirror := flags.String("mirror", "", mirrorUsage)
+	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	repo, err := repository()
 	if err != nil {
 		return err
 	}
-	name := filepath.Join(repo, debian.ProxyLock)
-	lock, err := debian.Load(name)
+	lock, err := debian.Pin(ctx, filepath.Join(repo, release.ProxyLock), debian.Apt{Mirror: *mirror, Keyring: debian.Keyring})
 	if err != nil {
 		return err
 	}
-	if err := lock.Pin(ctx, debian.Archive{}); err != nil {
-		return err
-	}
-	if err := lock.Write(name); err != nil {
-		return err
-	}
 	for _, arch := range debian.Architectures {
-		fmt.Printf("%s pins %d packages of %s for %s\n", debian.ProxyLock, len(lock.Packages[arch]), lock.Suite, arch)
+		fmt.Printf("%s pins %d packages of %s for %s\n", release.ProxyLock, len(lock.Packages[arch]), lock.Suite, arch)
 	}
 	return nil
 }

@@ -30,7 +30,7 @@ import (
 func init() {
 	register(command{
 		name:  "release",
-		args:  "[--release 1.36] [--arch amd64,arm64] [--output dir]",
+		args:  "[--release 1.36] [--arch amd64,arm64] [--output dir] [--mirror address | --proxy-base image@sha256:...]",
 		short: "server tarballs, checksums, configurations, into _output/<release>/release",
 		run:   runRelease,
 	})
@@ -41,6 +41,8 @@ func runRelease(ctx context.Context, args []string) error {
 	name := flags.String("release", "", "release of Kubernetes (default: the newest)")
 	arches := flags.String("arch", strings.Join(release.Architectures, ","), "architectures")
 	output := flags.String("output", "", "folder of the release (default: _output/<release>/release)")
+	mirror := flags.String("mirror", "", mirrorUsage)
+	baseImage := flags.String("proxy-base", "", "image with a digest that is the base of kube-proxy's (default: the Debian packages of "+release.ProxyLock+")")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -58,7 +60,10 @@ func runRelease(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	base, err := release.DebianBase(filepath.Join(t.Repo, debian.ProxyLock), debian.Source{Cache: t.Cache, Log: t.Log})
+	base, err := release.DebianBase(filepath.Join(t.Repo, release.ProxyLock), debian.Apt{Mirror: *mirror, Cache: t.Cache})
+	if *baseImage != "" {
+		base, err = release.RegistryBase(*baseImage)
+	}
 	if err != nil {
 		return err
 	}

@@ -18,12 +18,14 @@ package debian
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -49,8 +51,17 @@ func newSigner(t *testing.T) *openpgp.Entity {
 
 // inList is a package in a list.
 func inList(name, version, arch, relations string) string {
-	return fmt.Sprintf("Package: %s\nVersion: %s\nArchitecture: %s\n%sFilename: pool/main/%s_%s.deb\nSize: 7\nSHA256: %064d\nDescription: a package\n that does: nothing\n\n",
-		name, version, arch, relations, name, version, len(name))
+	return fmt.Sprintf("Package: %s\nVersion: %s\nArchitecture: %s\n%sFilename: %s\nSize: 7\nSHA256: %064d\nDescription: a package\n that does: nothing\n\n",
+		name, version, arch, relations, inPool(name, version), len(name))
+}
+
+// inPool is the path of a package. The epoch of the version is not in there.
+func inPool(name, version string) string {
+	_, plain, found := strings.Cut(version, ":")
+	if !found {
+		plain = version
+	}
+	return "pool/main/" + name + "_" + plain + ".deb"
 }
 
 func newSuite(t *testing.T) *suite {
@@ -59,14 +70,13 @@ func newSuite(t *testing.T) *suite {
 	}
 	s := &suite{signer: newSigner(t), lists: map[string]string{}}
 	for _, arch := range Architectures {
-		s.lists[arch] = inList("tool", "2.0", arch, "Pre-Depends: libc6 (>= 2.41)\nDepends: gone | liba:any (>= 1:1.0-1), libfake (>= 2) | libb, virtual, editor | awk\n") +
+		s.lists[arch] = inList("tool", "2.0", arch, "Pre-Depends: libc6 (>= 2.41)\nDepends: gone | liba (>= 1:1.0-1), libfake (>= 2) | libb+, virtual\nRecommends: alone\n") +
 			inList("liba", "1:1.0-2", arch, "Depends: tool (= 2.0)\n") +
-			inList("libb", "1", "all", "") +
+			inList("libb+", "1", "all", "") +
 			inList("libfake", "1", arch, "") +
 			inList("libc6", "2.41-1", arch, "") +
-			inList("libc6", "2.42-1", arch, "") +
+			inList("libc6", "2.42-1~b2+1", arch, "") +
 			inList("libc6", "2.40-1", arch, "Depends: gone\n") +
-			inList("really-b", "1", arch, "Provides: virtual (= 3)\n") +
 			inList("really-a", "1", arch, "Provides: other, virtual\n") +
 			inList("alone", "1", arch, "Depends: nothing-has-it\n")
 	}
@@ -74,7 +84,7 @@ func newSuite(t *testing.T) *suite {
 }
 
 // publish serves the suite as an archive does, and returns where that is.
-func (s *suite) publish(t *testing.T, a *archive) Archive {
+func (s *suite) publish(t *testing.T, a *archive) Apt {
 	t.Helper()
 	var sums strings.Builder
 	for arch, list := range s.lists {
@@ -102,7 +112,7 @@ func (s *suite) publish(t *testing.T, a *archive) Archive {
 	if err := os.WriteFile(keyring, key.Bytes(), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	return Archive{URI: a.URL + "/debian", Keyring: keyring}
+	return Apt{Mirror: a.URL + "/debian/", Keyring: keyring}
 }
 
 // openDir is a folder that others may use, too: apt reads the key as another user.
@@ -119,101 +129,99 @@ func openDir(t *testing.T) string {
 	return dir
 }
 
-func newPin() *Lock {
-	l := newLock("tool")
-	l.Snapshot, l.Packages = "", nil
-	l.Omit = []Choice{{"awk", "for scripts"}}
-	return l
-}
-
 func TestPin(t *testing.T) {
 	s := newSuite(t)
-	archive := s.publish(t, newArchive(t))
+	apt := s.publish(t, newArchive(t))
 	temporary := openDir(t)
 	t.Setenv("TMPDIR", temporary)
-	l := newPin()
-	l.Snapshot = "20200101T000000Z"
-	l.Packages = map[string][]Package{"amd64": {{Name: "old", Architecture: "amd64", Path: "pool/old", Size: 1, SHA256: strings.Repeat("0", 64)}}}
-	if err := l.Pin(t.Context(), archive); err != nil {
+	// What was written before is replaced.
+	name := writeLock(t, byHand+pinned+"packages: {riscv64: []}\n")
+	l, err := Pin(t.Context(), name, apt)
+	if err != nil {
 		t.Fatal(err)
-	}
-	if l.Snapshot != "20260913T075541Z" {
-		t.Errorf("snapshot: got %s", l.Snapshot)
 	}
 	for _, arch := range Architectures {
 		var want []Package
 		for _, p := range []struct{ name, version, arch string }{
-			{"liba", "1:1.0-2", arch}, {"libb", "1", "all"}, {"libc6", "2.42-1", arch}, {"really-a", "1", arch}, {"tool", "2.0", arch},
+			{"liba", "1:1.0-2", arch}, {"libb+", "1", "all"}, {"libc6", "2.42-1~b2+1", arch}, {"really-a", "1", arch}, {"tool", "2.0", arch},
 		} {
 			want = append(want, Package{
-				Name: p.name, Version: p.version, Architecture: p.arch, Path: "pool/main/" + p.name + "_" + p.version + ".deb",
-				Size: 7, SHA256: fmt.Sprintf("%064d", len(p.name)),
+				Name: p.name, Version: p.version, Architecture: p.arch, Path: inPool(p.name, p.version), SHA256: fmt.Sprintf("%064d", len(p.name)),
 			})
 		}
 		if !slices.Equal(l.Packages[arch], want) {
 			t.Errorf("%s: got %+v, want %+v", arch, l.Packages[arch], want)
 		}
 	}
-	if len(l.Packages) != len(Architectures) || l.check() != nil {
-		t.Errorf("unexpected packages: %v, %v", l.Packages, l.check())
+	content, err := os.ReadFile(name)
+	if err != nil || !bytes.HasPrefix(content, []byte(byHand+pinned+"packages:\n  amd64:\n")) {
+		t.Errorf("got %s, %v", content, err)
 	}
-	if left, err := filepath.Glob(filepath.Join(temporary, "*")); err != nil || len(left) > 0 {
+	if read, err := Load(name); err != nil || !reflect.DeepEqual(read.Packages, l.Packages) {
+		t.Errorf("got %+v, %v", read, err)
+	}
+	if _, err := Pin(t.Context(), name, apt); err != nil {
+		t.Error(err)
+	}
+	if again, err := os.ReadFile(name); err != nil || !bytes.Equal(again, content) {
+		t.Errorf("the second time: %s, %v", again, err)
+	}
+	if left, err := filepath.Glob(filepath.Join(temporary, "carry-apt-*")); err != nil || len(left) > 0 {
 		t.Errorf("left: %q, %v", left, err)
 	}
 }
 
 func TestPinErrors(t *testing.T) {
 	for name, test := range map[string]struct {
-		change func(t *testing.T, s *suite, l *Lock)
-		after  func(t *testing.T, a *archive, archive *Archive)
+		change func(s *suite)
+		after  func(t *testing.T, a *archive, apt *Apt)
+		lock   string
 		want   string
 	}{
-		"other key": {after: func(t *testing.T, _ *archive, archive *Archive) {
+		"other key": {after: func(t *testing.T, _ *archive, apt *Apt) {
 			other := &suite{signer: newSigner(t)}
-			archive.Keyring = other.publish(t, newArchive(t)).Keyring
+			apt.Keyring = other.publish(t, newArchive(t)).Keyring
 		}, want: "NO_PUBKEY"},
-		"changed after it was signed": {after: func(_ *testing.T, a *archive, _ *Archive) {
+		"changed after it was signed": {after: func(_ *testing.T, a *archive, _ *Apt) {
 			const name = "/debian/dists/trixie/InRelease"
 			a.set(name, bytes.Replace(a.files[name], []byte("Origin: Debian"), []byte("Origin: Debiam"), 1))
 		}, want: "BADSIG"},
-		"changed list": {after: func(_ *testing.T, a *archive, _ *Archive) {
+		"changed list": {after: func(_ *testing.T, a *archive, _ *Apt) {
 			const name = "/debian/dists/trixie/main/binary-arm64/Packages"
 			a.set(name, bytes.Replace(a.files[name], []byte("tool_2.0"), []byte("tool_6.6"), 1))
 		}, want: "Hash Sum mismatch"},
-		"list is not there": {after: func(_ *testing.T, a *archive, _ *Archive) {
+		"list is not there": {after: func(_ *testing.T, a *archive, _ *Apt) {
 			delete(a.files, "/debian/dists/trixie/main/binary-arm64/Packages")
 		}, want: "404"},
-		"no keys":      {after: func(_ *testing.T, _ *archive, archive *Archive) { archive.Keyring += "-gone" }, want: "apt-get install debian-archive-keyring"},
-		"no apt":       {after: func(t *testing.T, _ *archive, _ *Archive) { t.Setenv("PATH", t.TempDir()) }, want: "apt-get is not on this machine"},
-		"architecture": {change: func(_ *testing.T, s *suite, _ *Lock) { delete(s.lists, "arm64") }, want: "arm64"},
-		"root":         {change: func(_ *testing.T, _ *suite, l *Lock) { l.Roots[0].Name = "gone" }, want: "there is no package gone"},
-		"dependency":   {change: func(_ *testing.T, _ *suite, l *Lock) { l.Roots[0].Name = "alone" }, want: "package alone depends on nothing-has-it, which is not there"},
-		"not omitted":  {change: func(_ *testing.T, _ *suite, l *Lock) { l.Omit = nil }, want: "package tool depends on editor | awk, which is not there"},
-		"omitted for nothing": {change: func(_ *testing.T, _ *suite, l *Lock) {
-			l.Omit = append(l.Omit, Choice{"libfoo", "a reason"})
-		}, want: "nothing depends on libfoo, which is omitted"},
-		"path": {change: func(_ *testing.T, s *suite, _ *Lock) {
+		"no keys":      {after: func(_ *testing.T, _ *archive, apt *Apt) { apt.Keyring += "-gone" }, want: "NO_PUBKEY"},
+		"no apt":       {after: func(t *testing.T, _ *archive, _ *Apt) { t.Setenv("PATH", t.TempDir()) }, want: "of Debian or Ubuntu"},
+		"architecture": {change: func(s *suite) { delete(s.lists, "arm64") }, want: "arm64"},
+		"root":         {lock: "suite: trixie\nroots: {absent: x}\n", want: "Unable to locate package absent"},
+		"dependency":   {lock: "suite: trixie\nroots: {alone: x}\n", want: "nothing-has-it"},
+		"weak sum": {change: func(s *suite) {
+			s.lists["arm64"] = strings.ReplaceAll(s.lists["arm64"], "SHA256:", "SHA1:")
+		}, want: "trixie for arm64: "},
+		"path": {change: func(s *suite) {
 			s.lists["arm64"] = strings.Replace(s.lists["arm64"], "pool/main/tool", "pool/../tool", 1)
-		}, want: `package "tool" of trixie for arm64: the path "pool/../tool_2.0.deb" is not in the pool`},
-		"size": {change: func(_ *testing.T, s *suite, _ *Lock) {
-			s.lists["arm64"] = strings.Replace(s.lists["arm64"], "Size: 7", "Size: x", 1)
-		}, want: `package "tool": size: `},
-		"suite": {change: func(_ *testing.T, _ *suite, l *Lock) { l.Suite = "trixie\nTrusted: yes" }, want: "is not the name of a suite"},
+		}, want: "cannot be"},
+		"suite": {lock: "suite: ../x\n", want: "is not the name of a suite"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, a, l := newSuite(t), newArchive(t), newPin()
+			s, a := newSuite(t), newArchive(t)
 			if test.change != nil {
-				test.change(t, s, l)
+				test.change(s)
 			}
-			archive := s.publish(t, a)
+			apt := s.publish(t, a)
 			if test.after != nil {
-				test.after(t, a, &archive)
+				test.after(t, a, &apt)
 			}
-			if err := l.Pin(t.Context(), archive); err == nil || !strings.Contains(err.Error(), test.want) {
+			content := cmp.Or(test.lock, byHand)
+			lock := writeLock(t, content)
+			if _, err := Pin(t.Context(), lock, apt); err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("want an error with %q, got %v", test.want, err)
 			}
-			if l.Snapshot != "" || l.Packages != nil {
-				t.Errorf("it was changed: %+v", l)
+			if got, err := os.ReadFile(lock); err != nil || string(got) != content {
+				t.Errorf("it was changed: %s, %v", got, err)
 			}
 		})
 	}

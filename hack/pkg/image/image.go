@@ -42,13 +42,13 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
-// Image is one with a single layer. The same image always gives the same
+// Image is one with a single layer, and those of its base. The same image always gives the same
 // bytes, whenever it is written.
 type Image struct {
 	// Names are what pods call it: at least one.
 	Names []string
-	// Base is what the image has beside the following.
-	Base []File
+	// Base is what the image has below the following, if it is set.
+	Base v1.Image
 	// Programs maps absolute paths in the image to files on this machine.
 	Programs map[string]string
 	// Files maps absolute paths in the image to what everybody can read there.
@@ -97,8 +97,11 @@ func (i Image) write(archive string, files []File) error {
 	if err != nil {
 		return err
 	}
-	image, err := mutate.AppendLayers(empty.Image, layer)
-	if err != nil {
+	image := i.Base
+	if image == nil {
+		image = empty.Image
+	}
+	if image, err = mutate.AppendLayers(image, layer); err != nil {
 		return err
 	}
 	config, err := image.ConfigFile()
@@ -199,9 +202,22 @@ func layerOf(files []File) (v1.Layer, error) {
 	if err := w.Close(); err != nil {
 		return nil, err
 	}
+	return fromTar(content.Bytes())
+}
+
+func fromTar(content []byte) (v1.Layer, error) {
 	return tarball.LayerFromOpener(func() (io.ReadCloser, error) {
-		return io.NopCloser(bytes.NewReader(content.Bytes())), nil
+		return io.NopCloser(bytes.NewReader(content)), nil
 	})
+}
+
+// FromTar is an image with the files of an archive of tar.
+func FromTar(content []byte) (v1.Image, error) {
+	layer, err := fromTar(content)
+	if err != nil {
+		return nil, err
+	}
+	return mutate.AppendLayers(empty.Image, layer)
 }
 
 func (i Image) arch() string {
@@ -235,11 +251,6 @@ func (i Image) files(ctx context.Context) ([]File, error) {
 		has[f.Path] = true
 		files = append(files, f)
 		return nil
-	}
-	for _, f := range i.Base {
-		if err := addFile(f); err != nil {
-			return nil, err
-		}
 	}
 	add := func(target string, mode int64, content []byte) error {
 		return addFile(File{Path: target, Mode: mode, Content: content})

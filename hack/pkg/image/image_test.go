@@ -17,7 +17,10 @@ limitations under the License.
 package image
 
 import (
+	"archive/tar"
 	"bytes"
+	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -27,6 +30,7 @@ import (
 	"testing"
 
 	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
@@ -95,11 +99,6 @@ func TestFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	files, err := Image{
-		Base: []File{
-			{Path: "/bin", Mode: 0o777, Target: "usr/bin"},
-			{Path: "/usr/bin", Mode: 0o755, Folder: true},
-			{Path: "/usr/bin/nft", Mode: 0o750, Content: []byte("nft")},
-		},
 		Programs: map[string]string{"/b/tool": program, "/a": program},
 		Files:    map[string][]byte{"/etc/config": []byte("content")},
 	}.files(t.Context())
@@ -107,9 +106,6 @@ func TestFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []File{
-		{Path: "/bin", Mode: 0o777, Target: "usr/bin"},
-		{Path: "/usr/bin", Mode: 0o755, Folder: true},
-		{Path: "/usr/bin/nft", Mode: 0o750, Content: []byte("nft")},
 		{Path: "/a", Mode: 0o755, Content: []byte("program")},
 		{Path: "/b/tool", Mode: 0o755, Content: []byte("program")},
 		{Path: "/etc/config", Mode: 0o644, Content: []byte("content")},
@@ -131,6 +127,65 @@ func TestFiles(t *testing.T) {
 	}
 }
 
+// The files of the base are below those of the image, and a second time it has the
+// same bytes.
+func TestBase(t *testing.T) {
+	var content bytes.Buffer
+	w := tar.NewWriter(&content)
+	for name, text := range map[string]string{"./usr/bin/nft": "nft", "./etc/config": "of the base"} {
+		if err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o755, Size: int64(len(text)), Typeflag: tar.TypeReg}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write([]byte(text)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	base, err := FromTar(content.Bytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := Image{Names: []string{"a:1"}, Base: base, Files: map[string][]byte{"/etc/config": []byte("of the image")}}
+	archives := []string{filepath.Join(t.TempDir(), "1"), filepath.Join(t.TempDir(), "2")}
+	var written [][]byte
+	for _, archive := range archives {
+		if err := i.Write(t.Context(), archive); err != nil {
+			t.Fatal(err)
+		}
+		content, err := os.ReadFile(archive)
+		if err != nil {
+			t.Fatal(err)
+		}
+		written = append(written, content)
+	}
+	if !bytes.Equal(written[0], written[1]) {
+		t.Error("the same image has other bytes the second time")
+	}
+	img, err := tarball.ImageFromPath(archives[0], nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for r := tar.NewReader(mutate.Extract(img)); ; {
+		header, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got[filepath.Clean(header.Name)] = string(text)
+	}
+	if want := map[string]string{"usr/bin/nft": "nft", "etc/config": "of the image"}; !reflect.DeepEqual(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
 func TestErrors(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "built")
 	if err := os.WriteFile(program, nil, 0o755); err != nil {
@@ -145,9 +200,9 @@ func TestErrors(t *testing.T) {
 		"repository can only contain":  {Names: []string{"UPPER:1"}},
 		`"relative" in the image`:      {Names: []string{"a:1"}, Programs: map[string]string{"relative": program}},
 		`"/../up" in the image`:        {Names: []string{"a:1"}, Files: map[string][]byte{"/../up": nil}},
-		`"/a/" in the image`:           {Names: []string{"a:1"}, Base: []File{{Path: "/a/", Folder: true}}},
-		`"/" in the image`:             {Names: []string{"a:1"}, Base: []File{{Path: "/", Folder: true}}},
-		`two files have the path "/a"`: {Names: []string{"a:1"}, Base: []File{{Path: "/a"}}, Files: map[string][]byte{"/a": nil}},
+		`"/a/" in the image`:           {Names: []string{"a:1"}, Files: map[string][]byte{"/a/": nil}},
+		`"/" in the image`:             {Names: []string{"a:1"}, Files: map[string][]byte{"/": nil}},
+		`two files have the path "/a"`: {Names: []string{"a:1"}, Programs: map[string]string{"/a": program}, Files: map[string][]byte{"/a": nil}},
 		"no such file":                 {Names: []string{"a:1"}, Programs: map[string]string{"/tool": program + "-missing"}},
 		"a shell for " + foreign:       {Names: []string{"a:1"}, Shell: true, Arch: foreign},
 	} {

@@ -29,7 +29,6 @@ import (
 	spdxjson "github.com/spdx/tools-golang/json"
 	"github.com/spdx/tools-golang/spdx/v2/common"
 	spdx "github.com/spdx/tools-golang/spdx/v2/v2_3"
-	modulepath "golang.org/x/mod/module"
 
 	"kubernetes-dra/hack/pkg/binaries"
 )
@@ -40,7 +39,7 @@ const unknown = "NOASSERTION"
 // bill is the bill of materials of a tarball, in the format SPDX 2.3: its
 // files, the modules in the binaries, and the packages in kube-proxy's image. The
 // files must have their sums.
-func (c *contents) bill(tarball, sum string, modules []*module, packages []DebianPackage, build binaries.Options) ([]byte, error) {
+func (c *contents) bill(tarball, sum string, modules []*module, packages []BasePackage, build binaries.Options) ([]byte, error) {
 	release := &spdx.Package{
 		PackageName:               tarball,
 		PackageSPDXIdentifier:     "Package-release",
@@ -82,10 +81,7 @@ func (c *contents) bill(tarball, sum string, modules []*module, packages []Debia
 		relate(release.PackageSPDXIdentifier, common.TypeRelationshipContains, file.FileSPDXIdentifier)
 	}
 	for _, m := range modules {
-		pkg, err := m.spdxPackage()
-		if err != nil {
-			return nil, err
-		}
+		pkg := m.spdxPackage()
 		doc.Packages = append(doc.Packages, pkg)
 		for _, user := range m.users {
 			relate(pkg.PackageSPDXIdentifier, common.TypeRelationshipStaticLink, fileID(binaryPath(user)))
@@ -134,20 +130,12 @@ func (c *contents) verificationCode() string {
 	return hex.EncodeToString(sum[:])
 }
 
-func (m *module) spdxPackage() (*spdx.Package, error) {
-	escaped, err := modulepath.EscapePath(m.path)
-	if err != nil {
-		return nil, err
-	}
-	version, err := modulepath.EscapeVersion(m.version)
-	if err != nil {
-		return nil, err
-	}
+func (m *module) spdxPackage() *spdx.Package {
 	return &spdx.Package{
 		PackageName:             m.path,
 		PackageSPDXIdentifier:   elementID("Package", m.path+"-"+m.version),
 		PackageVersion:          m.version,
-		PackageDownloadLocation: "https://proxy.golang.org/" + escaped + "/@v/" + version + ".zip",
+		PackageDownloadLocation: unknown,
 		// The one in go.sum is a SHA-256 of the names and sums of the module's files.
 		PackageComment:          "go.sum: " + m.sum,
 		PackageLicenseConcluded: unknown,
@@ -158,7 +146,7 @@ func (m *module) spdxPackage() (*spdx.Package, error) {
 			RefType:  common.TypePackageManagerPURL,
 			Locator:  "pkg:golang/" + m.path + "@" + m.version,
 		}},
-	}, nil
+	}
 }
 
 func fileID(name string) common.ElementID { return elementID("File", name) }

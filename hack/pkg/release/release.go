@@ -34,6 +34,8 @@ import (
 	"strings"
 	"time"
 
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
 	"kubernetes-dra/hack/pkg/binaries"
 	"kubernetes-dra/hack/pkg/image"
 	"kubernetes-dra/hack/pkg/lockfile"
@@ -210,12 +212,12 @@ func binaryPath(name string) string { return "kubernetes/server/bin/" + name }
 func (o Options) image(name, arch string, base *ProxyBase) image.Image {
 	program := "/usr/local/bin/" + name
 	repository, tag := Registry+"/"+name, ":"+ImageTag(o.Build.Version)
-	var files []image.File
+	var below v1.Image
 	if name == proxy {
-		files = base.Files
+		below = base.Image
 	}
 	return image.Image{
-		Base:       files,
+		Base:       below,
 		Names:      []string{repository + "-" + arch + tag, repository + tag},
 		Programs:   map[string]string{program: filepath.Join(o.bin(arch), name)},
 		Files:      map[string][]byte{authoritiesFile: authorities()},

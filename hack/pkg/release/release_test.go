@@ -43,7 +43,6 @@ import (
 	"golang.org/x/crypto/x509roots/fallback/bundle"
 
 	"kubernetes-dra/hack/pkg/binaries"
-	"kubernetes-dra/hack/pkg/debian"
 	"kubernetes-dra/hack/pkg/image"
 )
 
@@ -99,17 +98,21 @@ func newOptions(t *testing.T) Options {
 // newBase has a program for each architecture, and one of its two packages is the
 // same for both.
 func newBase(_ context.Context, arch string) (*ProxyBase, error) {
-	return &ProxyBase{
-		Files: []image.File{
-			{Path: "/sbin", Mode: 0o777, Target: "usr/sbin"},
-			{Path: "/usr/sbin", Mode: 0o755, Folder: true},
-			{Path: "/usr/sbin/nft", Mode: 0o755, Content: []byte("nft for " + arch)},
-		},
-		Packages: []DebianPackage{
-			{Package: debian.Package{Name: "netbase", Version: "6.5", SHA256: "12"}, PURL: "pkg:deb/netbase", URL: "https://example.com/netbase"},
-			{Package: debian.Package{Name: "nftables", Version: "1.1.3-1", SHA256: "34"}, PURL: "pkg:deb/nftables-" + arch, URL: "https://example.com/" + arch},
-		},
-	}, nil
+	var content bytes.Buffer
+	w := tar.NewWriter(&content)
+	nft := "nft for " + arch
+	err := w.WriteHeader(&tar.Header{Name: "usr/sbin/nft", Mode: 0o755, Size: int64(len(nft)), Typeflag: tar.TypeReg})
+	if err == nil {
+		_, err = w.Write([]byte(nft))
+	}
+	if err := errors.Join(err, w.Close()); err != nil {
+		return nil, err
+	}
+	img, err := image.FromTar(content.Bytes())
+	return &ProxyBase{Image: img, Packages: []BasePackage{
+		{Name: "netbase", Version: "6.5", SHA256: "12", PURL: "pkg:deb/netbase"},
+		{Name: "nftables", Version: "1.1.3-1", SHA256: "34", Supplier: "Debian", PURL: "pkg:deb/nftables-" + arch},
+	}}, err
 }
 
 func writeFile(t *testing.T, name, content string) {
@@ -350,8 +353,14 @@ func checkBill(t *testing.T, o Options, arch, dir string, headers map[string]*ta
 	if len(doc.Packages) != 4 || inImage != 2 {
 		t.Errorf("want 2 packages in kube-proxy's image, got %d:\n%s", inImage, content)
 	} else if p := doc.Packages[3]; p.PackageName != "nftables" || p.PackageVersion != "1.1.3-1" || p.PackageChecksums[0].Value != "34" ||
-		p.PackageDownloadLocation != "https://example.com/"+arch || p.PackageExternalReferences[0].Locator != "pkg:deb/nftables-"+arch {
+		p.PackageSupplier.Supplier != "Debian" || p.PackageExternalReferences[0].Locator != "pkg:deb/nftables-"+arch {
 		t.Errorf("unexpected package: %+v", p)
+	}
+	for _, p := range doc.Packages {
+		// Where a package is to be had is in its package URL: no registry has an address here.
+		if p.PackageDownloadLocation != unknown {
+			t.Errorf("%s has the address %s", p.PackageName, p.PackageDownloadLocation)
+		}
 	}
 	if len(doc.Packages) < 2 || doc.Packages[0].PackageVersion != "v1.36.3+dra.1" ||
 		doc.Packages[1].PackageName != "golang.org/x/mod" || doc.Packages[1].PackageVersion != "v0.39.0" || users != len(binaries.Names) {
