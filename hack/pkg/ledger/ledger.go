@@ -90,6 +90,9 @@ type Feature struct {
 	State State `json:"state"`
 	// KEP is the number of the Kubernetes enhancement proposal, if any.
 	KEP int `json:"kep,omitempty"`
+	// Needs are the slugs of features, listed before, without which this one does
+	// not compile: dropping one of them drops this one, too.
+	Needs []string `json:"needs,omitempty"`
 	// Gates are the feature gates, the feature's own one first.
 	Gates []string `json:"gates,omitempty"`
 	// DefaultOn is the first release in which the gates are on by default
@@ -212,6 +215,11 @@ func (l *Ledger) validate() error {
 		}
 		if seen[f.Slug] {
 			fail("%s: listed twice", where)
+		}
+		for _, slug := range f.Needs {
+			if !seen[slug] {
+				fail("%s: needs %q, which is not listed before it", where, slug)
+			}
 		}
 		seen[f.Slug] = true
 		if err := f.State.validate(); err != nil {
@@ -353,6 +361,18 @@ func (l *Ledger) Slugs() []string {
 		slugs = append(slugs, f.Slug)
 	}
 	return slugs
+}
+
+// Without returns the slugs that are dropped together with a feature, its own one
+// first: those of the features which need it, and so on.
+func (l *Ledger) Without(slug string) []string {
+	dropped := []string{slug}
+	for _, f := range l.Features {
+		if slices.ContainsFunc(f.Needs, func(needed string) bool { return slices.Contains(dropped, needed) }) {
+			dropped = append(dropped, f.Slug)
+		}
+	}
+	return dropped
 }
 
 // FeaturesOf are the features which are built into a release, in order.

@@ -93,6 +93,15 @@ func TestLoad(t *testing.T) {
 	}
 }
 
+func TestWithout(t *testing.T) {
+	l := &Ledger{Features: []Feature{{Slug: "a"}, {Slug: "b", Needs: []string{"a"}}, {Slug: "c"}, {Slug: "d", Needs: []string{"c", "b"}}}}
+	for slug, want := range map[string]string{"a": "a b d", "b": "b d", "c": "c d", "d": "d"} {
+		if got := strings.Join(l.Without(slug), " "); got != want {
+			t.Errorf("without %s: got %q, want %q", slug, got, want)
+		}
+	}
+}
+
 func TestParseErrors(t *testing.T) {
 	for name, tt := range map[string]struct{ from, to, want string }{
 		"unknown field":        {"carry: 2", "carry: 2\ncary: 2", `unknown field "cary"`},
@@ -107,6 +116,7 @@ func TestParseErrors(t *testing.T) {
 		"imports":              {"v1.9.1,", "v1.9.1, imports: {a: a},", `import "a" cannot stand for "a"`},
 		"slug":                 {"slug: one", "slug: One-1", "lower case letters and digits"},
 		"feature twice":        {"slug: two", "slug: one", `feature "one": listed twice`},
+		"needs what is later":  {"slug: one, ", "slug: one, needs: [two], ", `feature "one": needs "two", which is not listed before it`},
 		"title missing":        {"title: t", "title: ''", "title is missing"},
 		"long title":           {"title: t", `title: "a\nb"`, "more than one line"},
 		"why missing":          {"why: w, ", "", "why is missing"},

@@ -87,7 +87,7 @@ var forced = []force{
 	{"DRAReservedForWorkloads", "pkg/controller/resourceclaim/controller.go", "NewController", "features.ReservedForWorkloads = true", ""},
 	// There the constructor has optional features, behind all other parameters.
 	{"DRAReservedForWorkloads", "pkg/controller/resourceclaim/controller.go", "NewController", "features = append(features, Features{}); features[0].ReservedForWorkloads = true", "1.32"},
-	{"DRAReservedForWorkloads", "pkg/scheduler/framework/plugins/dynamicresources/dynamicresources.go", "New", "fts.EnableDRAReservedForWorkloads = true", ""},
+	{"DRAReservedForWorkloads", "pkg/scheduler/framework/plugins/dynamicresources/dynamicresources.go", "New", "fts.EnableDRASharedClaims = true; fts.EnableDRAReservedForWorkloads = true", ""},
 }
 
 type force struct {

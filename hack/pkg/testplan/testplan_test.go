@@ -149,9 +149,9 @@ func TestController(t *testing.T) {
 		"pkg/controller/resourceclaim/reservedfor_test.go": "package resourceclaim\n\nimport \"testing\"\n\nfunc TestReservedFor(t *testing.T) {}\n\nfunc FuzzReservedFor(f *testing.F) {}\n",
 		"pkg/scheduler/framework/plugins/dynamicresources/dynamicresources.go": `package dynamicresources
 
-type features struct{ EnableDRAReservedForWorkloads bool }
+type features struct{ EnableDRASharedClaims, EnableDRAReservedForWorkloads bool }
 
-func New(fts features) bool { return fts.EnableDRAReservedForWorkloads }
+func New(fts features) bool { return fts.EnableDRASharedClaims && fts.EnableDRAReservedForWorkloads }
 `,
 		"pkg/registry/resource/rest/notests.go":                        "package rest\n",
 		"pkg/kubelet/other/other.go":                                   "package other\n",
