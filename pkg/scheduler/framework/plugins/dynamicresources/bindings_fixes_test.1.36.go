@@ -47,7 +47,13 @@ func TestBindingsWithoutClaim(t *testing.T) {
 	pod.Status.ResourceClaimStatuses = []v1.PodResourceClaimStatus{{Name: "unused"}}
 	pod.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: ptr.To(podGroupName)}
 	podGroup := st.MakePodGroup().Name(podGroupName).Namespace(namespace).UID(types.UID(podGroupUID)).Obj()
-	feats := feature.Features{EnableDynamicResourceAllocation: true, EnableDRAWorkloadResourceClaims: true}
+	feats := feature.Features{
+		EnableDynamicResourceAllocation:    true,
+		EnableDRAWorkloadResourceClaims:    true,
+		EnableDRADeviceBindingConditions:   true,
+		EnableDRAResourceClaimDeviceStatus: true,
+		EnableDRASchedulerFilterTimeout:    true,
+	}
 	tc := setup(tCtx, nil, nil, []*resourceapi.ResourceClaim{allocatedClaim}, nil, nil, []apiruntime.Object{podGroup}, feats, false, nil)
 	claims, err := tc.p.podResourceClaims(pod)
 	require.NoError(t, err)

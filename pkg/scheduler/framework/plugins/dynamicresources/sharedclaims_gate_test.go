@@ -154,7 +154,7 @@ func TestSharedClaimsDisabled(t *testing.T) {
 		assert.Equal(tCtx, "resourceclaim in use", status.Message())
 		stored := tc.claim()
 		changed := stored.DeepCopy()
-		changed.Labels = map[string]string{"changed": "true"}
+		changed.Status.ReservedFor[0].UID = "yet-another-pod"
 		hint, err := tc.p.isSchedulableAfterClaimChange(tCtx.Logger(), pod, stored, changed)
 		tCtx.ExpectNoError(err)
 		assert.Equal(tCtx, fwk.Queue, hint)

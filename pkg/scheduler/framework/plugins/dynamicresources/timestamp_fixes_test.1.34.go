@@ -36,8 +36,9 @@ func TestAllocationWithoutTimestamp(t *testing.T) {
 		EnableDynamicResourceAllocation:    true,
 		EnableDRADeviceBindingConditions:   true,
 		EnableDRAResourceClaimDeviceStatus: true,
+		EnableDRASchedulerFilterTimeout:    true,
 	}
-	tc := setup(t, nil, []*v1.Node{workerNode}, []*resourceapi.ResourceClaim{allocatedClaim}, []*resourceapi.DeviceClass{deviceClass}, []apiruntime.Object{workerNodeSlice}, feats)
+	tc := setup(t, getDefaultDynamicResourcesArgs(), []*v1.Node{workerNode}, []*resourceapi.ResourceClaim{allocatedClaim}, []*resourceapi.DeviceClass{deviceClass}, []apiruntime.Object{workerNodeSlice}, feats)
 	state := framework.NewCycleState()
 	_, status := tc.p.PreFilter(tc.ctx, state, podWithClaimName, nil)
 	require.Nil(t, status)
