@@ -243,14 +243,14 @@ func claimFullMessage(claim *resourceapi.ResourceClaim) string {
 	return fmt.Sprintf("resourceclaim in use: %s is already reserved for %d consumers, more are not possible; only a claim with spec.reservedFor which was created and allocated while the DRAReservedForWorkloads feature gate was enabled in kube-apiserver and kube-scheduler can be shared by more pods", klog.KObj(claim), resourceapi.ResourceClaimReservedForMaxSize)
 }
 
-// statusBindError returns the result of PreBind for an error from bindClaim.
-func statusBindError(logger klog.Logger, err error) *fwk.Status {
-	if errors.Is(err, errClaimFull) {
-		// Not a problem of the scheduler. PreFilter makes the pod wait for a
-		// change of the claim in the next attempt.
-		return statusUnschedulable(logger, err.Error())
+// statusClaimFull returns the result of PreBind for an error from bindClaim which is
+// not a problem of the scheduler: the claim cannot be reserved for the pod. PreFilter makes
+// the pod wait for a change of the claim in the next attempt. It is nil for other errors.
+func statusClaimFull(logger klog.Logger, err error) *fwk.Status {
+	if !errors.Is(err, errClaimFull) {
+		return nil
 	}
-	return statusError(logger, err)
+	return statusUnschedulable(logger, err.Error())
 }
 
 // bindSharedClaim does the same as bindClaim for a claim that might also get
