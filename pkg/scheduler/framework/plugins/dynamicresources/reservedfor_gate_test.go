@@ -25,15 +25,17 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/feature"
+	"k8s.io/kubernetes/test/utils/ktesting"
 )
 
 // TestReservedForNeedsSharedClaims ensures that a scheduler does not start with feature
 // gates that do not go together.
 func TestReservedForNeedsSharedClaims(t *testing.T) {
+	tCtx := ktesting.Init(t)
 	pl := &DynamicResources{fts: feature.Features{EnableDRAReservedForWorkloads: true}}
-	require.ErrorContains(t, pl.initReservedFor(t.Context()), "DRAReservedForWorkloads feature gate of kube-scheduler depends on the DRASharedClaims feature gate")
+	require.ErrorContains(t, pl.initReservedFor(tCtx), "DRAReservedForWorkloads feature gate of kube-scheduler depends on the DRASharedClaims feature gate")
 	pl.fts.EnableDRAReservedForWorkloads = false
-	require.NoError(t, pl.initReservedFor(t.Context()))
+	require.NoError(t, pl.initReservedFor(tCtx))
 }
 
 // TestAdmitIncarnation covers for how many incarnations of its workload a claim gets reserved.
