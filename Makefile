@@ -110,6 +110,10 @@ test-e2e-upstream: deps ## Upstream's DRA specs on a cluster, patched beside unp
 fuzz: ## Each fuzz target for FUZZTIME (2m). Not part of test, which runs their seeds.
 	@$(CARRY) fuzz --release $(RELEASE) $(if $(FUZZTIME),--time $(FUZZTIME))
 
+.PHONY: test-drop
+test-drop: ## Compile all releases without each of the features. Not part of test: it takes long.
+	@$(CARRY) drop $(if $(filter-out file,$(origin RELEASE)),--release $(RELEASE)) $(if $(FEATURE),--feature $(FEATURE))
+
 .PHONY: verify
 verify: deps ## Check ledger, seams, formatting, generated API delta, orphan files; all releases.
 	@$(CARRY) verify

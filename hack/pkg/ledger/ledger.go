@@ -90,6 +90,8 @@ type Feature struct {
 	State State `json:"state"`
 	// KEP is the number of the Kubernetes enhancement proposal, if any.
 	KEP int `json:"kep,omitempty"`
+	// Needs are features, listed before, without which this one cannot be built.
+	Needs []Need `json:"needs,omitempty"`
 	// Gates are the feature gates, the feature's own one first.
 	Gates []string `json:"gates,omitempty"`
 	// DefaultOn is the first release in which the gates are on by default
@@ -113,6 +115,17 @@ type Feature struct {
 	Tests []TestChange `json:"tests,omitempty"`
 	// Carries are the single changes of a feature that is a collection.
 	Carries []Carry `json:"carries,omitempty"`
+}
+
+// Need is a feature without which another one cannot be built: dropping it drops that
+// other one, too.
+type Need struct {
+	// Slug is that of the feature.
+	Slug string `json:"slug"`
+	// Releases are those in which it is needed, if not in all.
+	Releases []string `json:"releases,omitempty"`
+	// Why it is needed.
+	Why string `json:"why"`
 }
 
 // TestChange is a test of upstream which a seam changes.
@@ -212,6 +225,16 @@ func (l *Ledger) validate() error {
 		}
 		if seen[f.Slug] {
 			fail("%s: listed twice", where)
+		}
+		for _, n := range f.Needs {
+			if !seen[n.Slug] || n.Why == "" {
+				fail("%s: needs %q: it has to be listed before, and why is needed", where, n.Slug)
+			}
+			for _, release := range n.Releases {
+				if l.find(release) == nil {
+					fail("%s: needs %q: the ledger has no release %q", where, n.Slug, release)
+				}
+			}
 		}
 		seen[f.Slug] = true
 		if err := f.State.validate(); err != nil {
@@ -361,6 +384,27 @@ func (l *Ledger) Slugs() []string {
 		slugs = append(slugs, f.Slug)
 	}
 	return slugs
+}
+
+// Drop returns the ledger without a feature, and without those which need it in the
+// release, and the slugs of all of these. Files of theirs are known, but not built.
+func (l *Ledger) Drop(slug, release string) (without *Ledger, dropped []string) {
+	dropped = []string{slug}
+	copied := *l
+	copied.Features = slices.Clone(l.Features)
+	for i := range copied.Features {
+		f := &copied.Features[i]
+		if f.Slug != slug {
+			if !slices.ContainsFunc(f.Needs, func(n Need) bool {
+				return slices.Contains(dropped, n.Slug) && (len(n.Releases) == 0 || slices.Contains(n.Releases, release))
+			}) {
+				continue
+			}
+			dropped = append(dropped, f.Slug)
+		}
+		f.State = Planned
+	}
+	return &copied, dropped
 }
 
 // FeaturesOf are the features which are built into a release, in order.

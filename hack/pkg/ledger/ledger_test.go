@@ -93,6 +93,35 @@ func TestLoad(t *testing.T) {
 	}
 }
 
+func TestDrop(t *testing.T) {
+	releases := map[string]string{"1.32": "carried", "1.36": "carried"}
+	feature := func(slug string, needs ...Need) Feature {
+		return Feature{Slug: slug, State: Carried, Releases: releases, Needs: needs}
+	}
+	l := &Ledger{Features: []Feature{
+		feature("a"), feature("b", Need{Slug: "a"}), feature("c"), feature("d", Need{Slug: "b"}, Need{Slug: "c", Releases: []string{"1.32"}}),
+	}}
+	for _, tt := range []struct{ slug, release, dropped, left string }{
+		{"a", "1.36", "a b d", "c"},
+		{"b", "1.36", "b d", "a c"},
+		{"c", "1.36", "c", "a b d"},
+		{"c", "1.32", "c d", "a b"},
+		{"d", "1.32", "d", "a b c"},
+	} {
+		without, dropped := l.Drop(tt.slug, tt.release)
+		var left []string
+		for _, f := range without.FeaturesOf(tt.release) {
+			left = append(left, f.Slug)
+		}
+		if strings.Join(dropped, " ") != tt.dropped || strings.Join(left, " ") != tt.left {
+			t.Errorf("%s in %s: dropped %q, left %q", tt.slug, tt.release, dropped, left)
+		}
+		if got := len(l.FeaturesOf(tt.release)); got != 4 {
+			t.Errorf("the ledger itself has %d features now", got)
+		}
+	}
+}
+
 func TestParseErrors(t *testing.T) {
 	for name, tt := range map[string]struct{ from, to, want string }{
 		"unknown field":        {"carry: 2", "carry: 2\ncary: 2", `unknown field "cary"`},
@@ -107,6 +136,9 @@ func TestParseErrors(t *testing.T) {
 		"imports":              {"v1.9.1,", "v1.9.1, imports: {a: a},", `import "a" cannot stand for "a"`},
 		"slug":                 {"slug: one", "slug: One-1", "lower case letters and digits"},
 		"feature twice":        {"slug: two", "slug: one", `feature "one": listed twice`},
+		"needs what is later":  {"slug: one, ", "slug: one, needs: [{slug: two, why: w}], ", `feature "one": needs "two": it has to be listed before`},
+		"needs without reason": {"slug: two, ", "slug: two, needs: [{slug: one}], ", `feature "two": needs "one": it has to be listed before, and why is needed`},
+		"needs in a release":   {"slug: two, ", `slug: two, needs: [{slug: one, why: w, releases: ["1.8"]}], `, `feature "two": needs "one": the ledger has no release "1.8"`},
 		"title missing":        {"title: t", "title: ''", "title is missing"},
 		"long title":           {"title: t", `title: "a\nb"`, "more than one line"},
 		"why missing":          {"why: w, ", "", "why is missing"},

@@ -59,8 +59,9 @@ type Applied struct {
 }
 
 // Apply computes what the overlay makes of the untouched tree, feature by
-// feature. It reports every file that does not fit, not only the first one.
-func Apply(repo string, l *ledger.Ledger, release *ledger.Release, base Base) ([]Applied, error) {
+// feature. It reports every file that does not fit, not only the first one. Files for
+// which one of the functions returns true are left out.
+func Apply(repo string, l *ledger.Ledger, release *ledger.Release, base Base, leave ...func(Entry) bool) ([]Applied, error) {
 	entries, err := Scan(repo, l)
 	if err != nil {
 		return nil, err
@@ -75,6 +76,9 @@ func Apply(repo string, l *ledger.Ledger, release *ledger.Release, base Base) ([
 	for _, stage := range stages {
 		applied := Applied{Feature: stage.Feature}
 		for _, e := range stage.Entries {
+			if slices.ContainsFunc(leave, func(leave func(Entry) bool) bool { return leave(e) }) {
+				continue
+			}
 			change, err := a.apply(e)
 			if err != nil {
 				// A line for each hunk, which says all that there is to say.
@@ -91,6 +95,12 @@ func Apply(repo string, l *ledger.Ledger, release *ledger.Release, base Base) ([
 		return nil, errors.Join(errs...)
 	}
 	return result, nil
+}
+
+// NoCode says whether a seam is in a file that Go does not compile. The lists of feature
+// gates are the only ones, and gates of several features stand beside each other there.
+func NoCode(e Entry) bool {
+	return e.Seam && path.Ext(e.Path) != ".go"
 }
 
 // each returns the errors that were joined.

@@ -366,3 +366,14 @@ func TestShare(t *testing.T) {
 		t.Errorf("got:\n%s", got)
 	}
 }
+
+func TestNoCode(t *testing.T) {
+	for _, tt := range []struct {
+		path       string
+		seam, want bool
+	}{{"pkg/a.go", true, false}, {"test/list.yaml", true, true}, {"test/list.yaml", false, false}} {
+		if got := NoCode(Entry{Path: tt.path, Seam: tt.seam}); got != tt.want {
+			t.Errorf("%s: %t", tt.path, got)
+		}
+	}
+}

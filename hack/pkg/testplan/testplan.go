@@ -87,7 +87,7 @@ var forced = []force{
 	{"DRAReservedForWorkloads", "pkg/controller/resourceclaim/controller.go", "NewController", "features.ReservedForWorkloads = true", ""},
 	// There the constructor has optional features, behind all other parameters.
 	{"DRAReservedForWorkloads", "pkg/controller/resourceclaim/controller.go", "NewController", "features = append(features, Features{}); features[0].ReservedForWorkloads = true", "1.32"},
-	{"DRAReservedForWorkloads", "pkg/scheduler/framework/plugins/dynamicresources/dynamicresources.go", "New", "fts.EnableDRAReservedForWorkloads = true", ""},
+	{"DRAReservedForWorkloads", "pkg/scheduler/framework/plugins/dynamicresources/dynamicresources.go", "New", "fts.EnableDRASharedClaims = true; fts.EnableDRAReservedForWorkloads = true", ""},
 }
 
 type force struct {
@@ -242,17 +242,25 @@ func Files(repo string, l *ledger.Ledger, release string) ([]File, error) {
 	return files, nil
 }
 
-// Gates returns the feature gate of each feature in a release, and those which
-// they depend on and which are off by default there.
+// Gates returns the feature gate of each feature in a release that is off by default
+// there, and those which they depend on: also the gates of features that they need, because a
+// test may turn off all gates that are not set.
 func Gates(l *ledger.Ledger, release string) []string {
 	var gates []string
 	if r, err := l.Release(release); err == nil {
 		gates = append(gates, r.Gates...)
 	}
 	for _, f := range l.FeaturesOf(release) {
-		if toSet := f.GatesToSet(release); len(toSet) > 0 {
-			gates = append(gates, toSet[0])
+		toSet := f.GatesToSet(release)
+		if len(toSet) == 0 {
+			continue
 		}
+		for _, n := range f.Needs {
+			if needed := l.Feature(n.Slug); len(needed.Gates) > 0 && !slices.Contains(gates, needed.Gates[0]) {
+				gates = append(gates, needed.Gates[0])
+			}
+		}
+		gates = append(gates, toSet[0])
 	}
 	return gates
 }

@@ -149,9 +149,9 @@ func TestController(t *testing.T) {
 		"pkg/controller/resourceclaim/reservedfor_test.go": "package resourceclaim\n\nimport \"testing\"\n\nfunc TestReservedFor(t *testing.T) {}\n\nfunc FuzzReservedFor(f *testing.F) {}\n",
 		"pkg/scheduler/framework/plugins/dynamicresources/dynamicresources.go": `package dynamicresources
 
-type features struct{ EnableDRAReservedForWorkloads bool }
+type features struct{ EnableDRASharedClaims, EnableDRAReservedForWorkloads bool }
 
-func New(fts features) bool { return fts.EnableDRAReservedForWorkloads }
+func New(fts features) bool { return fts.EnableDRASharedClaims && fts.EnableDRAReservedForWorkloads }
 `,
 		"pkg/registry/resource/rest/notests.go":                        "package rest\n",
 		"pkg/kubelet/other/other.go":                                   "package other\n",
@@ -390,12 +390,13 @@ releases:
 - {name: "1.32", version: v1.32.2, state: carried, released: "2025-02-12T21:19:46Z", gates: [DynamicResourceAllocation]}
 - {name: "1.36", version: v1.36.3, state: carried, released: "2026-07-22T18:07:38Z"}
 features:
-- {slug: one, title: t, state: carried, gates: [DRAOne, DRAOther], releases: {"1.32": carried, "1.36": carried}, why: w, upstream: u, dropWhen: d}
+- {slug: base, title: t, state: carried, gates: [DRABase], defaultOn: "1.32", releases: {"1.32": carried, "1.36": carried}, why: w, upstream: u, dropWhen: d}
+- {slug: one, title: t, state: carried, needs: [{slug: base, why: w}], gates: [DRAOne, DRAOther], releases: {"1.32": carried, "1.36": carried}, why: w, upstream: u, dropWhen: d}
 `))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for release, want := range map[string][]string{"1.32": {"DynamicResourceAllocation", "DRAOne"}, "1.36": {"DRAOne"}} {
+	for release, want := range map[string][]string{"1.32": {"DynamicResourceAllocation", "DRABase", "DRAOne"}, "1.36": {"DRABase", "DRAOne"}} {
 		if got := Gates(l, release); !slices.Equal(got, want) {
 			t.Errorf("%s: got %v, want %v", release, got, want)
 		}

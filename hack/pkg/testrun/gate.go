@@ -92,8 +92,9 @@ func (o *Overlay) Flag() (string, error) {
 
 // GateFile adds a test file to the package in the given directory. It turns feature
 // gates on before any test runs if the environment variable is set to "true", and always
-// if env is empty. Its test [GateProof] passes if they are still on at the end,
-// that is if no test turned one off for good.
+// if env is empty. Otherwise it turns off those which are on by default. Its test
+// [GateProof] passes if they are still like that at the end, that is if no test changed
+// one for good.
 //
 // Tests that were written without knowledge of a feature do not set its gate, so
 // they run with the feature on then. The file belongs to the external test package
@@ -102,7 +103,7 @@ func (o *Overlay) GateFile(dir, pkg, env string, gates []string) error {
 	slices.Sort(gates)
 	var b strings.Builder
 	fmt.Fprintf(&b, "package %s_test\n\n", strings.TrimSuffix(pkg, "_test"))
-	b.WriteString("import (\n\t\"os\"\n\t\"testing\"\n\n" +
+	b.WriteString("import (\n\t\"fmt\"\n\t\"os\"\n\t\"testing\"\n\n" +
 		"\tutilfeature \"k8s.io/apiserver/pkg/util/feature\"\n" +
 		"\t\"k8s.io/component-base/featuregate\"\n" +
 		"\t_ \"k8s.io/kubernetes/pkg/features\"\n)\n\n")
@@ -113,11 +114,11 @@ func (o *Overlay) GateFile(dir, pkg, env string, gates []string) error {
 	}
 	fmt.Fprintf(&b, "var carryGatesOn = %s\n\n", condition)
 	b.WriteString(`func init() {
-	if !carryGatesOn {
-		return
-	}
 	for _, gate := range carryGates {
-		if err := utilfeature.DefaultMutableFeatureGate.Set(gate + "=true"); err != nil {
+		if !carryGatesOn && !utilfeature.DefaultFeatureGate.Enabled(featuregate.Feature(gate)) {
+			continue
+		}
+		if err := utilfeature.DefaultMutableFeatureGate.Set(fmt.Sprintf("%s=%t", gate, carryGatesOn)); err != nil {
 			_, _ = os.Stderr.WriteString(err.Error() + "\n")
 			os.Exit(1)
 		}

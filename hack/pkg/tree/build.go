@@ -69,7 +69,7 @@ func (t *Tree) Build(ctx context.Context) (*State, error) {
 	if err != nil {
 		return nil, err
 	}
-	features, err := overlay.Apply(t.Repo, t.Ledger, t.Release, up)
+	features, err := overlay.Apply(t.Repo, t.Ledger, t.Release, up, t.Leave...)
 	if err != nil {
 		return nil, err
 	}

@@ -67,6 +67,10 @@ type Tree struct {
 	// Cache is a folder for what other clones can use as well, empty for none.
 	Cache string
 
+	// Leave says which files of the overlay are left out. Those that change no file
+	// which Go compiles can be left out of a tree that is only compiled.
+	Leave []func(overlay.Entry) bool
+
 	// Log tells the user what is going on. Each call is a line.
 	Log func(format string, args ...any)
 	// Generate runs the code generators in a complete tree. Nil runs none.
@@ -210,6 +214,9 @@ var toolSources = []string{
 // inputs identifies everything that the tree is built from.
 func (t *Tree) inputs() (string, error) {
 	h := sha256.New()
+	for _, f := range t.Ledger.FeaturesOf(t.Release.Name) {
+		fmt.Fprintln(h, f.Slug)
+	}
 	roots, err := overlay.Roots(t.Repo)
 	if err != nil {
 		return "", err

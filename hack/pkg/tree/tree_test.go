@@ -31,6 +31,7 @@ import (
 
 	"kubernetes-dra/hack/pkg/git"
 	"kubernetes-dra/hack/pkg/ledger"
+	"kubernetes-dra/hack/pkg/overlay"
 	"kubernetes-dra/hack/pkg/patch"
 	"kubernetes-dra/hack/pkg/upstream"
 )
@@ -541,6 +542,24 @@ func TestDroppedFeature(t *testing.T) {
 	// The seam of the other feature has moved, and applies all the same.
 	f.wantContent(plugin, change(numbered("plugin", 60), "plugin 40\n", "plugin 40\nreserved\n"))
 	f.wantContent("pkg/plugin_fixes.go", "-")
+}
+
+// A tree beside the others can lack a feature, and files.
+func TestWithoutFeature(t *testing.T) {
+	f := newFixture(t)
+	f.mustBuild()
+	f.Ledger, _ = f.Ledger.Drop("fixes", "1.36")
+	if s := f.mustBuild(); len(s.Features) != 1 || s.Features[0].Slug != "reservedfor" {
+		t.Errorf("features: %v", s.Features)
+	}
+	f.wantContent(plugin, change(numbered("plugin", 60), "plugin 40\n", "plugin 40\nreserved\n"))
+	f.wantContent("pkg/plugin_fixes.go", "-")
+
+	f = newFixture(t)
+	f.Leave = append(f.Leave, func(e overlay.Entry) bool { return e.Seam && e.Path == types })
+	f.mustBuild()
+	f.wantContent(plugin, wholePlugin)
+	f.wantContent(types, numbered("type", 30))
 }
 
 func TestPlannedFeatureAndRelease(t *testing.T) {

@@ -81,6 +81,7 @@ func (v *Verifier) Run(ctx context.Context) error {
 		{"sharing", v.sharing},
 		{"redundant files", v.redundant},
 		{"seams", v.seams},
+		{"seams without each of the features", v.drops},
 		{"tests of upstream in the ledger", v.tests},
 		{"format", v.format},
 		{"licence headers", v.licences},
@@ -224,6 +225,25 @@ func (v *Verifier) seams(ctx context.Context) error {
 	for _, s := range seams {
 		if err := v.canonical(ctx, s); err != nil {
 			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// drops checks that the seams which are left apply when a feature is dropped, together with
+// those that need it. Whether that compiles is for "carry drop".
+func (v *Verifier) drops(context.Context) error {
+	var errs []error
+	for _, r := range v.Ledger.Carried() {
+		source, ok := v.sources[r.Name]
+		if !ok {
+			continue // reported as a pin
+		}
+		for _, f := range v.Ledger.FeaturesOf(r.Name) {
+			l, dropped := v.Ledger.Drop(f.Slug, r.Name)
+			if _, err := overlay.Apply(v.Repo, l, r, source, overlay.NoCode); err != nil {
+				errs = append(errs, fmt.Errorf("without %s: %w\n(mend these seams, or let the ledger say that their features need %s)", strings.Join(dropped, " and "), err, f.Slug))
+			}
 		}
 	}
 	return errors.Join(errs...)

@@ -349,3 +349,27 @@ func TestShell(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// Seams that stand on those of another feature are a reason to say that it is needed.
+func TestDrops(t *testing.T) {
+	v := repository(t)
+	if err := v.drops(t.Context()); err != nil {
+		t.Errorf("seams that do not touch: %v", err)
+	}
+	fixed := strings.Replace(before, "4\n", "4, fixed\n", 1)
+	for slug, change := range map[string][2]string{"fixes": {before, fixed}, "reservedfor": {fixed, strings.Replace(fixed, "3\n", "3\nx\n", 1)}} {
+		seam, err := patch.Diff(t.Context(), "pkg/a.go", []byte(change[0]), []byte(change[1]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		write(t, v, "pkg/a.go."+slug+".patch", string(seam))
+	}
+	err := v.drops(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "without fixes: pkg/a.go.reservedfor.patch: release 1.36") || strings.Contains(err.Error(), "without reservedfor") {
+		t.Errorf("got %v", err)
+	}
+	v.Ledger.Feature("reservedfor").Needs = []ledger.Need{{Slug: "fixes", Why: "w"}}
+	if err := v.drops(t.Context()); err != nil {
+		t.Errorf("although it is needed: %v", err)
+	}
+}

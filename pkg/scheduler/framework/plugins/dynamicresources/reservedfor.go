@@ -49,6 +49,12 @@ import (
 // allocation that does not fit anymore is in reservedfor_unfit.go. What
 // differs between Kubernetes releases is in reservedfor_release.go.
 
+// maxIncarnations limits for how many incarnations of its workload a claim is
+// reserved at the same time. One lives, and few can have pods which still
+// terminate. More come from forged owner references, with which the
+// list must not be filled before the resourceclaim controller cleans up.
+const maxIncarnations = 8
+
 // pluginHandle is what is needed from the scheduler framework, whose type
 // is in another package in other Kubernetes releases.
 type pluginHandle interface {
@@ -61,6 +67,10 @@ type pluginHandle interface {
 func (pl *DynamicResources) initReservedFor(ctx context.Context) error {
 	if !pl.fts.EnableDRAReservedForWorkloads {
 		return nil
+	}
+	if !pl.fts.EnableDRASharedClaims {
+		// Claims which are used by thousands of pods need it.
+		return errors.New("the DRAReservedForWorkloads feature gate of kube-scheduler depends on the DRASharedClaims feature gate, which is off: turn that on, or DRAReservedForWorkloads off")
 	}
 	metrics.RegisterReservedFor()
 	pl.claimUsers = newClaimUsers(pl.fh, pl.claimExists)
@@ -109,6 +119,7 @@ func (pl *DynamicResources) prepareReservedFor(ctx context.Context, pod *v1.Pod,
 		s.informationsForClaim[index].latest = func() (*resourceapi.ResourceClaim, error) {
 			return pl.draManager.ResourceClaims().Get(claim.Namespace, claim.Name)
 		}
+		s.informationsForClaim[index].admit = admitIncarnation
 		s.informationsForClaim[index].reservation = func(claim *resourceapi.ResourceClaim) (*resourceapi.ResourceClaimConsumerReference, error) {
 			switch {
 			case !resourceclaim.IsAllocatedForAnyPod(claim):
@@ -125,6 +136,26 @@ func (pl *DynamicResources) prepareReservedFor(ctx context.Context, pod *v1.Pod,
 		}
 	}
 	return nil
+}
+
+// admitIncarnation returns an error if the claim is reserved for as many incarnations of
+// its workload as it may be.
+func admitIncarnation(claim *resourceapi.ResourceClaim, ref resourceapi.ResourceClaimConsumerReference, missing []resourceapi.ResourceClaimConsumerReference) error {
+	if resourceclaim.IsPodReference(ref) || countWorkloads(claim.Status.ReservedFor)+countWorkloads(missing) < maxIncarnations {
+		return nil
+	}
+	return fmt.Errorf("resourceclaim in use: %s is already reserved for %d incarnations of %s, the pod has to wait until those which are gone have been removed: %w", klog.KObj(claim), maxIncarnations, ref.Resource, errClaimFull)
+}
+
+// countWorkloads returns the number of entries for something other than a pod.
+func countWorkloads(refs []resourceapi.ResourceClaimConsumerReference) int {
+	n := 0
+	for _, ref := range refs {
+		if !resourceclaim.IsPodReference(ref) {
+			n++
+		}
+	}
+	return n
 }
 
 // isReservedForWorkload returns true if any pod may use the claim

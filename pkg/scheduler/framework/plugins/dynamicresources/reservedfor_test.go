@@ -51,8 +51,8 @@ var pluginTestReservedForWorkloads bool
 // TestPluginReservedForWorkloads ensures that the feature does not affect claims which don't
 // use it, including those for extended resources.
 func TestPluginReservedForWorkloads(t *testing.T) {
-	pluginTestReservedForWorkloads = true
-	defer func() { pluginTestReservedForWorkloads = false }()
+	pluginTestReservedForWorkloads, pluginTestSharedClaims = true, true
+	defer func() { pluginTestReservedForWorkloads, pluginTestSharedClaims = false, false }()
 	// In a sub-test because that ends when everything that runs in parallel has ended.
 	t.Run("plugin", TestPlugin)
 }

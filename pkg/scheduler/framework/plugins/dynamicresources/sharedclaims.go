@@ -48,6 +48,9 @@ import (
 //   - A claim which cannot be reserved for more pods makes a pod unschedulable.
 //
 // What differs between Kubernetes releases is in sharedclaims_release.go.
+//
+// All of this depends on the DRASharedClaims feature gate. While it is off, no claim is
+// marked as shared, and the plugin does for each claim what it does upstream.
 
 // errClaimFull is wrapped by errors about a claim which cannot be reserved for
 // more consumers.
@@ -58,6 +61,10 @@ var errClaimFull = errors.New("claim cannot be reserved for more consumers")
 // revision of the claim is known. The claim is always allocated. If the
 // allocation is not stored yet, then it is the one which is about to be stored.
 type reservationFunc func(claim *resourceapi.ResourceClaim) (*resourceapi.ResourceClaimConsumerReference, error)
+
+// admitFunc returns why one more entry must not be added to status.reservedFor of
+// the claim together with those which are about to be added, nil if it may be.
+type admitFunc func(claim *resourceapi.ResourceClaim, ref resourceapi.ResourceClaimConsumerReference, missing []resourceapi.ResourceClaimConsumerReference) error
 
 // sharedClaim is what PreFilter finds out about a claim that might be used by several
 // pods.
@@ -72,6 +79,9 @@ type sharedClaim struct {
 	// reservation is set if something other than the default binding may have
 	// to be added to status.reservedFor.
 	reservation reservationFunc
+
+	// admit is set if not each entry that fits into status.reservedFor may be added.
+	admit admitFunc
 
 	// latest is set together with reservation. It returns what is in the cache.
 	latest func() (*resourceapi.ResourceClaim, error)
@@ -101,6 +111,9 @@ func mayBeShared(claim *resourceapi.ResourceClaim) bool {
 // prepareSharedClaims gets called by PreFilter. Pods in a group may share any claim, also
 // one that was created for one of them.
 func (pl *DynamicResources) prepareSharedClaims(logger klog.Logger, pod *v1.Pod, s *stateData, claims *claimStore) {
+	if !pl.fts.EnableDRASharedClaims {
+		return
+	}
 	for index, claim := range claims.allUserClaims() {
 		if mayBeShared(claim) || isInGroup(pod) {
 			pl.prepareSharedClaim(logger, pod, s, claims, index)
@@ -174,6 +187,10 @@ func (pl *DynamicResources) sharePendingAllocations(logger klog.Logger, state *s
 // call has an effect. It returns true if the allocation is not in flight anymore
 // because this was the last pod.
 func (pl *DynamicResources) releasePendingAllocation(state *stateData, index int) bool {
+	if !pl.fts.EnableDRASharedClaims {
+		return pl.pendingAllocations().MaybeRemoveClaimPendingAllocation(state.claims.get(index).UID, false)
+	}
+
 	info := &state.informationsForClaim[index]
 	allocation := info.allocation
 	if allocation == nil {
@@ -211,6 +228,9 @@ func (pl *DynamicResources) checkCanBeReserved(logger klog.Logger, pod *v1.Pod, 
 	if !pl.isFull(pod, claim) {
 		return nil
 	}
+	if !pl.fts.EnableDRASharedClaims {
+		return statusUnschedulable(logger, "resourceclaim in use", "pod", klog.KObj(pod), "resourceclaim", klog.KObj(claim))
+	}
 	if reservation := s.informationsForClaim[index].reservation; reservation != nil {
 		if ref, err := reservation(claim); err == nil && (ref == nil || isListed(claim, ref.UID)) {
 			return nil
@@ -223,14 +243,14 @@ func claimFullMessage(claim *resourceapi.ResourceClaim) string {
 	return fmt.Sprintf("resourceclaim in use: %s is already reserved for %d consumers, more are not possible; only a claim with spec.reservedFor which was created and allocated while the DRAReservedForWorkloads feature gate was enabled in kube-apiserver and kube-scheduler can be shared by more pods", klog.KObj(claim), resourceapi.ResourceClaimReservedForMaxSize)
 }
 
-// statusBindError returns the result of PreBind for an error from bindClaim.
-func statusBindError(logger klog.Logger, err error) *fwk.Status {
-	if errors.Is(err, errClaimFull) {
-		// Not a problem of the scheduler. PreFilter makes the pod wait for a
-		// change of the claim in the next attempt.
-		return statusUnschedulable(logger, err.Error())
+// statusClaimFull returns the result of PreBind for an error from bindClaim which is
+// not a problem of the scheduler: the claim cannot be reserved for the pod. PreFilter makes
+// the pod wait for a change of the claim in the next attempt. It is nil for other errors.
+func statusClaimFull(logger klog.Logger, err error) *fwk.Status {
+	if !errors.Is(err, errClaimFull) {
+		return nil
 	}
-	return statusError(logger, err)
+	return statusUnschedulable(logger, err.Error())
 }
 
 // bindSharedClaim does the same as bindClaim for a claim that might also get
@@ -278,6 +298,9 @@ type claimReservation struct {
 	// reservation determines which entry must be in status.reservedFor.
 	reservation reservationFunc
 
+	// admit is nil if each entry may be added.
+	admit admitFunc
+
 	// done gets closed once result and err are set.
 	done   chan struct{}
 	result *resourceapi.ResourceClaim
@@ -295,6 +318,7 @@ func newClaimReservation(state *stateData, index int, pod *v1.Pod) *claimReserva
 		claim:       state.claims.get(index),
 		allocation:  info.allocation,
 		reservation: info.reservation,
+		admit:       info.admit,
 		done:        make(chan struct{}),
 	}
 	if request.reservation == nil {

@@ -29,7 +29,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	featuregatetesting "k8s.io/component-base/featuregate/testing"
-	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/features"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
@@ -53,21 +52,26 @@ func newSharingPodGroup() *schedulingapi.PodGroup {
 		ResourceClaims(schedulingapi.PodGroupResourceClaim{Name: resourceName, ResourceClaimName: ptr.To(sharedClaimName)}).Obj()
 }
 
-// TestBindingsWithoutClaim covers a pod where nothing had to be created for one of the
-// entries in spec.resourceClaims.
-func TestBindingsWithoutClaim(t *testing.T) {
+// TestManyGroups ensures that the limit for incarnations of a workload does not affect groups of
+// pods: those have entries of their own.
+func TestManyGroups(t *testing.T) {
 	syncTest(t, "", func(tCtx ktesting.TContext) {
 		feats := sharedClaimsFeatures()
 		feats.EnableDRAWorkloadResourceClaims = true
-		pod := newSharingPod("pod-1")
-		pod.Spec.ResourceClaims = append([]v1.PodResourceClaim{{Name: "unused", ResourceClaimTemplateName: ptr.To("template")}}, pod.Spec.ResourceClaims...)
-		pod.Status.ResourceClaimStatuses = []v1.PodResourceClaimStatus{{Name: "unused"}}
-		pod.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: ptr.To(podGroupName)}
+		claim := newAllocatedSharedClaim()
+		const numGroups = 20
+		for i := range numGroups {
+			ref := podGroupReservation
+			ref.Name = fmt.Sprintf("group-%d", i)
+			ref.UID = types.UID(ref.Name)
+			claim.Status.ReservedFor = append(claim.Status.ReservedFor, ref)
+		}
 		enablePodGroups(tCtx)
-		tc := newSharedClaimsTest(tCtx, feats, []*resourceapi.ResourceClaim{newSharedClaim()}, newSharingPodGroup())
+		tc := newSharedClaimsTest(tCtx, feats, []*resourceapi.ResourceClaim{claim}, newSharingPodGroup())
+		pod := newSharingPod("pod-1")
+		pod.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: ptr.To(podGroupName)}
 		require.Nil(tCtx, tc.schedule(pod).bind(tCtx))
-		assert.Equal(tCtx, []resourceapi.ResourceClaimConsumerReference{podGroupReservation}, tc.claim().Status.ReservedFor)
-		assert.True(tCtx, resourceclaim.IsReservedForPod(pod, tc.claim(), true))
+		assert.Len(tCtx, tc.claim().Status.ReservedFor, numGroups+1)
 	})
 }
 

@@ -33,6 +33,7 @@ const hasPreBindPreFlight = false
 func sharedClaimsFeatures() feature.Features {
 	return feature.Features{
 		EnableDRAAdminAccess:            true,
+		EnableDRASharedClaims:           true,
 		EnableDynamicResourceAllocation: true,
 	}
 }

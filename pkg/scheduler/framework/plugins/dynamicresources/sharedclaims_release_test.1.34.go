@@ -34,6 +34,7 @@ const hasPreBindPreFlight = true
 func sharedClaimsFeatures() feature.Features {
 	return feature.Features{
 		EnableDRAAdminAccess:               true,
+		EnableDRASharedClaims:              true,
 		EnableDRADeviceBindingConditions:   true,
 		EnableDRAResourceClaimDeviceStatus: true,
 		EnableDRASchedulerFilterTimeout:    true,

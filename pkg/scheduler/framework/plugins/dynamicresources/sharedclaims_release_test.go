@@ -42,6 +42,7 @@ func newCycleState() cycleState {
 func sharedClaimsFeatures() feature.Features {
 	return feature.Features{
 		EnableDRAAdminAccess:               true,
+		EnableDRASharedClaims:              true,
 		EnableDRADeviceBindingConditions:   true,
 		EnableDRAResourceClaimDeviceStatus: true,
 		EnableDRASchedulerFilterTimeout:    true,

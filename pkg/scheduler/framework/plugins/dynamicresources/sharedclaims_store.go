@@ -29,7 +29,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/retry"
-	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	"k8s.io/klog/v2"
 )
 
@@ -47,12 +46,6 @@ const (
 	// the API server when it keeps getting rejected because of changes made
 	// by someone else.
 	maxClaimWriteAttempts = 10
-
-	// maxIncarnations limits for how many incarnations of its workload a claim is
-	// reserved at the same time. One lives, and few can have pods which still
-	// terminate. More come from forged owner references, with which the
-	// list must not be filled before the resourceclaim controller cleans up.
-	maxIncarnations = 8
 )
 
 // claimReserver combines the changes of a claim which are needed by different pods.
@@ -215,9 +208,12 @@ func (plan *reservationPlan) decide(claim *resourceapi.ResourceClaim, request *c
 	case ref == nil, slices.ContainsFunc(plan.missing, func(other resourceapi.ResourceClaimConsumerReference) bool { return other.UID == ref.UID }):
 	case len(claim.Status.ReservedFor)+len(plan.missing) >= resourceapi.ResourceClaimReservedForMaxSize:
 		return reservationRejected, fmt.Errorf("%s: %w", claimFullMessage(claim), errClaimFull)
-	case !resourceclaim.IsPodReference(*ref) && countWorkloads(claim.Status.ReservedFor)+countWorkloads(plan.missing) >= maxIncarnations:
-		return reservationRejected, fmt.Errorf("resourceclaim in use: %s is already reserved for %d incarnations of %s, the pod has to wait until those which are gone have been removed: %w", klog.KObj(claim), maxIncarnations, ref.Resource, errClaimFull)
 	default:
+		if request.admit != nil {
+			if err := request.admit(claim, *ref, plan.missing); err != nil {
+				return reservationRejected, err
+			}
+		}
 		plan.missing = append(plan.missing, *ref)
 		decision = reservationAdded
 	}
@@ -225,17 +221,6 @@ func (plan *reservationPlan) decide(claim *resourceapi.ResourceClaim, request *c
 		plan.allocation = request.allocation
 	}
 	return decision, nil
-}
-
-// countWorkloads returns the number of entries for something other than a pod.
-func countWorkloads(refs []resourceapi.ResourceClaimConsumerReference) int {
-	n := 0
-	for _, ref := range refs {
-		if !resourceclaim.IsPodReference(ref) {
-			n++
-		}
-	}
-	return n
 }
 
 // apply records in the requests what was decided. It returns those for which

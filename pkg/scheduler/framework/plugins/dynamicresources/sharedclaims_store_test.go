@@ -19,6 +19,7 @@ package dynamicresources
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -45,6 +46,18 @@ func TestPlanReservations(t *testing.T) {
 		ref := podRef(name)
 		return &claimReservation{pod: newSharingPod(name), claim: claim, allocation: allocation, reservation: always(&ref, nil)}
 	}
+	// withAdmission is one whose entry may only be added as the first one of its kind.
+	withAdmission := func(request *claimReservation) *claimReservation {
+		request.admit = func(claim *resourceapi.ResourceClaim, ref resourceapi.ResourceClaimConsumerReference, missing []resourceapi.ResourceClaimConsumerReference) error {
+			for _, other := range slices.Concat(claim.Status.ReservedFor, missing) {
+				if other.Resource == ref.Resource {
+					return fmt.Errorf("%s already", ref.Resource)
+				}
+			}
+			return nil
+		}
+		return request
+	}
 	withReservation := func(request *claimReservation, reservation reservationFunc) *claimReservation {
 		request.reservation = reservation
 		return request
@@ -59,15 +72,8 @@ func TestPlanReservations(t *testing.T) {
 		return claim
 	}
 	allocated := newAllocatedSharedClaim(podRef("listed"))
-	incarnation := func(i int) *resourceapi.ResourceClaimConsumerReference {
-		ref := workload
-		ref.UID = types.UID(fmt.Sprintf("incarnation-%d", i))
-		return &ref
-	}
-	crowded := newAllocatedSharedClaim(podRef("listed"))
-	for i := range maxIncarnations - 1 {
-		crowded.Status.ReservedFor = append(crowded.Status.ReservedFor, *incarnation(i))
-	}
+	otherWorkload := workload
+	otherWorkload.UID = "other-uid"
 	full := newAllocatedSharedClaim(podReferences(resourceapi.ResourceClaimReservedForMaxSize - 1)...)
 	now := metav1.Now()
 
@@ -105,17 +111,19 @@ func TestPlanReservations(t *testing.T) {
 			decisions: []reservationDecision{reservationAdded, reservationCovered},
 			missing:   []resourceapi.ResourceClaimConsumerReference{workload},
 		},
-		"other-incarnations": {
-			claim: crowded,
+		"not-admitted": {
+			claim: allocated,
 			requests: []*claimReservation{
-				withReservation(forPod("a", crowded, nil), always(incarnation(maxIncarnations-1), nil)),
-				withReservation(forPod("b", crowded, nil), always(incarnation(maxIncarnations), nil)),
-				withReservation(forPod("c", crowded, nil), always(incarnation(1), nil)),
-				forPod("d", crowded, nil),
+				withAdmission(forPod("a", allocated, nil)),
+				withAdmission(withReservation(forPod("b", allocated, nil), always(&workload, nil))),
+				withAdmission(withReservation(forPod("c", allocated, nil), always(&otherWorkload, nil))),
+				withAdmission(withReservation(forPod("d", allocated, nil), always(&workload, nil))),
+				withAdmission(forPod("listed", allocated, nil)),
+				forPod("e", allocated, nil),
 			},
-			decisions: []reservationDecision{reservationAdded, reservationRejected, reservationUsable, reservationAdded},
-			errs:      []string{"", "already reserved for 8 incarnations of jobs", "", ""},
-			missing:   []resourceapi.ResourceClaimConsumerReference{*incarnation(maxIncarnations - 1), podRef("d")},
+			decisions: []reservationDecision{reservationRejected, reservationAdded, reservationRejected, reservationCovered, reservationUsable, reservationAdded},
+			errs:      []string{"pods already", "", "jobs already", "", "", ""},
+			missing:   []resourceapi.ResourceClaimConsumerReference{workload, podRef("e")},
 		},
 		"pending": {
 			claim: unallocated,

@@ -22,7 +22,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	resourceapi "k8s.io/api/resource/v1"
-	st "k8s.io/kubernetes/pkg/scheduler/testing"
 	"k8s.io/kubernetes/test/utils/ktesting"
 )
 
@@ -32,16 +31,13 @@ func checkAllocationTimestamp(tCtx ktesting.TContext, claim *resourceapi.Resourc
 	assert.NotNil(tCtx, claim.Status.Allocation.AllocationTimestamp, "time of the allocation")
 }
 
-// TestAllocationWithoutTimestamp covers a claim which was allocated by an older
+// TestSharedClaimWithoutTimestamp covers a claim which was allocated by an older
 // release. The allocation cannot be changed.
-func TestAllocationWithoutTimestamp(t *testing.T) {
+func TestSharedClaimWithoutTimestamp(t *testing.T) {
 	syncTest(t, "", func(tCtx ktesting.TContext) {
-		owned := st.FromResourceClaim(newAllocatedSharedClaim()).OwnerReference("pod-1", "pod-1", podKind).Obj()
-		for what, claim := range map[string]*resourceapi.ResourceClaim{"shared": newAllocatedSharedClaim(), "of-a-pod": owned} {
-			tc := newSharedClaimsTest(tCtx, sharedClaimsFeatures(), []*resourceapi.ResourceClaim{claim})
-			require.Nil(tCtx, tc.schedule(newSharingPod("pod-1")).bind(tCtx), what)
-			assert.Equal(tCtx, []string{"pod-1"}, tc.reservedFor(), what)
-			assert.Nil(tCtx, tc.claim().Status.Allocation.AllocationTimestamp, what)
-		}
+		tc := newSharedClaimsTest(tCtx, sharedClaimsFeatures(), []*resourceapi.ResourceClaim{newAllocatedSharedClaim()})
+		require.Nil(tCtx, tc.schedule(newSharingPod("pod-1")).bind(tCtx))
+		assert.Equal(tCtx, []string{"pod-1"}, tc.reservedFor())
+		assert.Nil(tCtx, tc.claim().Status.Allocation.AllocationTimestamp)
 	})
 }

@@ -1,0 +1,161 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"kubernetes-dra/hack/pkg/goenv"
+	"kubernetes-dra/hack/pkg/ledger"
+	"kubernetes-dra/hack/pkg/overlay"
+	"kubernetes-dra/hack/pkg/testplan"
+	"kubernetes-dra/hack/pkg/testrun"
+	"kubernetes-dra/hack/pkg/tree"
+)
+
+func init() {
+	register(command{
+		name:  "drop",
+		args:  "[--release 1.36] [--feature slug]",
+		short: "compile what is left without each of the features, one after the other",
+		run:   runDrop,
+	})
+}
+
+func runDrop(ctx context.Context, args []string) error {
+	flags := newFlags("drop")
+	release := flags.String("release", "", "release to compile (default: all)")
+	feature := flags.String("feature", "", "feature to drop (default: each one)")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if flags.NArg() > 0 {
+		return fmt.Errorf("unexpected argument %q", flags.Arg(0))
+	}
+	repo, err := repository()
+	if err != nil {
+		return err
+	}
+	l, err := ledger.Load(repo)
+	if err != nil {
+		return err
+	}
+	if *feature != "" && l.Feature(*feature) == nil {
+		return fmt.Errorf("there is no feature %q: the ledger has %s", *feature, strings.Join(l.Slugs(), ", "))
+	}
+	releases := l.Carried()
+	if *release != "" {
+		r, err := l.Release(*release)
+		if err != nil {
+			return err
+		}
+		releases = []*ledger.Release{r}
+	}
+	r := &testrun.Runner{Out: os.Stdout, LogDir: filepath.Join(repo, "_output", "logs")}
+	for _, release := range releases {
+		for _, f := range l.FeaturesOf(release.Name) {
+			if *feature != "" && f.Slug != *feature {
+				continue
+			}
+			r.Do(fmt.Sprintf("%s without %s", release.Name, f.Slug), func() error { return compileWithout(ctx, release.Name, f.Slug) })
+			if err := context.Cause(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	if r.Summary() != nil {
+		// It was printed already, and must remain the last line.
+		return exitError(1)
+	}
+	return nil
+}
+
+// compileWithout builds a tree beside the one of the release that does not have a feature, nor
+// those which need it, and compiles all packages that any feature touches, with their tests.
+func compileWithout(ctx context.Context, release, slug string) error {
+	t, err := openTree(release)
+	if err != nil {
+		return err
+	}
+	files, err := testplan.Files(t.Repo, t.Ledger, release)
+	if err != nil {
+		return err
+	}
+	var dropped []string
+	t.Ledger, dropped = t.Ledger.Drop(slug, release)
+	t.Log("dropping %s", strings.Join(dropped, " and "))
+	// One for all features: most of a tree is the same.
+	t.Output = filepath.Join(t.Output, "dropped")
+	t.Leave = append(t.Leave, overlay.NoCode)
+	if _, err := t.Build(ctx); err != nil {
+		return err
+	}
+	return vetTouched(ctx, t, files)
+}
+
+// vetTouched compiles the packages of the files, as far as they are in the tree, and vets them.
+func vetTouched(ctx context.Context, t *tree.Tree, files []testplan.File) error {
+	packages, err := touchedPackages(t.Dir(), files)
+	if err != nil {
+		return err
+	}
+	env, err := goenv.TestEnviron(t.Dir())
+	if err != nil {
+		return err
+	}
+	t.Log("compiling %d packages", len(packages))
+	cmd := exec.CommandContext(ctx, "go", append([]string{"vet"}, packages...)...)
+	cmd.Dir = t.Dir()
+	cmd.Env = env
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return errors.Join(fmt.Errorf("%w\n%s", err, out), context.Cause(ctx))
+	}
+	return nil
+}
+
+// touchedPackages lists the folders of Go files that are in the tree, in the form in which
+// the go command takes them for packages.
+func touchedPackages(dir string, files []testplan.File) ([]string, error) {
+	var packages []string
+	for _, f := range files {
+		if path.Ext(f.Path) != ".go" {
+			continue
+		}
+		folder := path.Dir(f.Path)
+		if slices.Contains(packages, "./"+folder) {
+			continue
+		}
+		found, err := filepath.Glob(filepath.Join(dir, filepath.FromSlash(folder), "*.go"))
+		if err != nil {
+			return nil, err
+		}
+		if len(found) > 0 {
+			packages = append(packages, "./"+folder)
+		}
+	}
+	slices.Sort(packages)
+	return packages, nil
+}
