@@ -47,7 +47,7 @@ import (
 //
 // To which workload a pod belongs is found out in reservedfor_owners.go. What happens with an
 // allocation that does not fit anymore is in reservedfor_unfit.go. What
-// differs between Kubernetes releases is in reservedfor_release.go.
+// differs between Kubernetes releases is in reservedfor_podgroups.go and sharedclaims_plugin.go.
 
 // maxIncarnations limits for how many incarnations of its workload a claim is
 // reserved at the same time. One lives, and few can have pods which still
