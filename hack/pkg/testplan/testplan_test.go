@@ -300,6 +300,63 @@ func TestGatesOn(t *testing.T) {
 	}
 }
 
+// A test that sets AllBeta, which overrides even gates that were set, must not turn off what
+// one of the gates depends on.
+func TestGatesOnWithoutBeta(t *testing.T) {
+	p := newPlan(t)
+	t.Setenv("WANT_ON", "true")
+	gates := filepath.Join(p.Tree, "staging/src/k8s.io/component-base/featuregate/testing/feature_gate.go")
+	content, err := os.ReadFile(gates)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const loop = "\tfor f, on := range features {\n"
+	override := strings.Replace(string(content), loop, `	if on, all := features["AllBeta"]; all {
+		for f := range gate.(featuregate.Gate) {
+			if _, set := features[f]; !set {
+				features[f] = on
+			}
+		}
+	}
+`+loop, 1)
+	for name, content := range map[string]string{
+		gates: override,
+		filepath.Join(p.Tree, "pkg/features/features_test.go"): `package features_test
+
+import (
+	"testing"
+
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	featuregatetesting "k8s.io/component-base/featuregate/testing"
+)
+
+func TestFeatures(t *testing.T) {
+	featuregatetesting.SetFeatureGatesDuringTest(t, utilfeature.DefaultFeatureGate, featuregatetesting.FeatureOverrides{"AllBeta": false})
+	if !utilfeature.DefaultFeatureGate.Enabled("DRAReservedForWorkloads") {
+		t.Error("off")
+	}
+}
+`,
+	} {
+		if err := os.WriteFile(name, []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	targets, flag, err := p.GatesOn(filepath.Join(t.TempDir(), "overlay"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	r := &testrun.Runner{Out: &out, LogDir: t.TempDir()}
+	if err := r.Run(context.Background(), testrun.Step{Name: "on", Dir: p.Tree, Flags: []string{flag},
+		Packages: Packages(targets, func(t Target) bool { return t.Path == "k8s.io/kubernetes/pkg/features" })}); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Summary(); err != nil {
+		t.Errorf("%v\n%s", err, out.String())
+	}
+}
+
 // TestGatesOnOlderRelease does the same in a tree whose package for tests of
 // feature gates is that of 1.34 and older.
 func TestGatesOnOlderRelease(t *testing.T) {

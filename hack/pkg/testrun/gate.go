@@ -144,6 +144,9 @@ const gateTesting = "staging/src/k8s.io/component-base/featuregate/testing"
 // before the given one. A test may do that for a reason that has nothing to do with
 // the feature. Then the gate cannot be on because what it depends on did not
 // exist yet, or was off.
+//
+// It also keeps the gates as they are when a test sets AllBeta: where that turns off even
+// gates that were set, one of them could lose another one that it depends on.
 func (o *Overlay) GatesOffBefore(tree, version string, gates []string) error {
 	dir := filepath.Join(tree, filepath.FromSlash(gateTesting))
 	source := filepath.Join(dir, "feature_gate.go")
@@ -155,11 +158,29 @@ func (o *Overlay) GatesOffBefore(tree, version string, gates []string) error {
 	// a minimal version that they remain compatible with.
 	const several = "SetFeatureGatesDuringTest"
 	off, entry, emulated := several+"(tb, gate, FeatureOverrides{f: false})", "SetFeatureGateVersionsDuringTest", "emuVer"
-	if !bytes.Contains(src, []byte("func "+several+"(")) {
+	keep := bytes.Contains(src, []byte("func "+several+"("))
+	if !keep {
 		off, entry, emulated = "SetFeatureGateDuringTest(tb, gate, f, false)", "SetFeatureGateEmulationVersionDuringTest", "ver"
 	}
 	var b strings.Builder
 	b.WriteString("package testing\n\nimport (\n\t\"k8s.io/apimachinery/pkg/util/version\"\n\t\"k8s.io/component-base/featuregate\"\n)\n\n")
+	if keep {
+		fmt.Fprintf(&b, `func carryKeepGates(gate featuregate.FeatureGate, features FeatureOverrides) FeatureOverrides {
+	if _, beta := features["AllBeta"]; !beta {
+		return features
+	}
+	kept := FeatureOverrides{}
+	for _, name := range %#v {
+		kept[featuregate.Feature(name)] = gate.Enabled(featuregate.Feature(name))
+	}
+	for f, on := range features {
+		kept[f] = on
+	}
+	return kept
+}
+
+`, gates)
+	}
 	fmt.Fprintf(&b, `func carryGatesOffBefore(tb TB, gate featuregate.FeatureGate, emulated *version.Version) {
 	tb.Helper()
 	if emulated.AtLeast(version.MustParse(%q)) {
@@ -174,6 +195,11 @@ func (o *Overlay) GatesOffBefore(tree, version string, gates []string) error {
 `, version, gates, off)
 	if err := o.Add(filepath.Join(dir, "zzz_carry_gates.go"), []byte(b.String())); err != nil {
 		return err
+	}
+	if keep {
+		if err := o.Force(source, several, "features = carryKeepGates(gate, features)"); err != nil {
+			return err
+		}
 	}
 	return o.Force(source, entry, "carryGatesOffBefore(tb, gate, "+emulated+")")
 }
