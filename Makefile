@@ -118,6 +118,10 @@ test-drop: ## Compile all releases without each of the features. Not part of tes
 verify: deps ## Check ledger, seams, formatting, generated API delta, orphan files; all releases.
 	@$(CARRY) verify
 
+.PHONY: lint
+lint: deps ## Lint the overlay as Kubernetes does, our other Go code, and shell scripts.
+	@$(CARRY) lint --release $(RELEASE)
+
 .PHONY: bench
 bench: ## Benchmarks, patched beside unpatched. QUICK=1 is done in five minutes.
 	@$(CARRY) bench --release $(RELEASE) $(if $(QUICK),--quick)

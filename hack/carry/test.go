@@ -36,7 +36,7 @@ import (
 func init() {
 	register(command{
 		name:  "test",
-		args:  "[--release 1.36] [--others] [--verify] [--hack] [--unit] [--integration] [--cluster] [--kubeadm] [--only text] [--tree dir]",
+		args:  "[--release 1.36] [--others] [--verify] [--lint] [--hack] [--unit] [--integration] [--cluster] [--kubeadm] [--only text] [--tree dir]",
 		short: "run tests: all of them, or only some parts",
 		run:   runTest,
 	})
@@ -70,6 +70,7 @@ func runTest(ctx context.Context, args []string) error {
 		wanted     *bool
 	}{
 		{name: "verify", help: "check the repository, for all releases", run: verifyPart},
+		{name: "lint", help: "lint our modules and scripts", run: lintPart},
 		{name: "hack", help: "tests of the programs in this repository", run: hackPart},
 		{name: "unit", help: "unit tests of all packages that we touch, ours and upstream's", run: unitPart},
 		{name: "integration", help: "tests with a real API server and etcd", run: integrationPart},
@@ -80,7 +81,7 @@ func runTest(ctx context.Context, args []string) error {
 	for i := range parts {
 		parts[i].wanted = flags.Bool(parts[i].name, false, parts[i].help)
 	}
-	flags.BoolVar(parts[4].wanted, "e2e", false, "the same as --cluster")
+	flags.BoolVar(parts[5].wanted, "e2e", false, "the same as --cluster")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -124,7 +125,7 @@ func runTest(ctx context.Context, args []string) error {
 		}
 		return nil
 	}
-	if err := run(r, "verify", "hack"); err != nil {
+	if err := run(r, "verify", "lint", "hack"); err != nil {
 		return err
 	}
 	// A large part of the other tests mostly waits. Together they use the CPUs.
@@ -221,6 +222,12 @@ func subcommand(ctx context.Context, name string, args ...string) error {
 
 func verifyPart(ctx context.Context, r *testRun) error {
 	r.Do("verify", func() error { return subcommand(ctx, "verify") })
+	return context.Cause(ctx)
+}
+
+// lintPart leaves the overlay to "make lint", because it takes too long.
+func lintPart(ctx context.Context, r *testRun) error {
+	r.Do("lint", func() error { return subcommand(ctx, "lint", "--release", r.release, "--modules") })
 	return context.Cause(ctx)
 }
 

@@ -186,7 +186,7 @@ func (e *env) combination(gates mixed.Gates, class string, older *olderJob) mixe
 	e.eventually("pods are gone", func() error {
 		for _, pod := range []string{"older-on-node", "new-on-node"} {
 			if _, err := e.CoreV1().Pods(e.namespace).Get(e.ctx, pod, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-				return fmt.Errorf("%s is left: %v", pod, err)
+				return fmt.Errorf("%s is left: %w", pod, err)
 			}
 		}
 		if n := len(e.pods(name)) + len(e.pods(older.name)); n > 0 {

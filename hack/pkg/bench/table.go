@@ -38,7 +38,7 @@ func Machine() string {
 	memory := ""
 	var info syscall.Sysinfo_t
 	if err := syscall.Sysinfo(&info); err == nil {
-		memory = fmt.Sprintf(", %d GiB", (uint64(info.Totalram)*uint64(info.Unit)+(1<<29))>>30)
+		memory = fmt.Sprintf(", %d GiB", (info.Totalram*uint64(info.Unit)+(1<<29))>>30)
 	}
 	return fmt.Sprintf("%d CPUs (%s)%s, %s, %s", runtime.NumCPU(), cpu, memory, runtime.GOOS, runtime.Version())
 }

@@ -30,8 +30,8 @@ import (
 	"strings"
 	"testing"
 
-	"golang.org/x/crypto/openpgp"
-	"golang.org/x/crypto/openpgp/clearsign"
+	"golang.org/x/crypto/openpgp"           //nolint:staticcheck // Test keys: the Debian library that we use checks signatures with it.
+	"golang.org/x/crypto/openpgp/clearsign" //nolint:staticcheck // Test keys: the Debian library that we use checks signatures with it.
 )
 
 // suite is the list of packages of a suite, and what it is signed with.

@@ -83,7 +83,7 @@ func TestComplaints(t *testing.T) {
 		"after a block":    {"```sh\n~~~\n```\n[x](y.md)", `docs/x.md:4: link to "y.md"`},
 		"address":          {"```text\nGET https://packages.example.com:443/x\n```", "docs/x.md:2: https://packages.example.com"},
 		"linked address":   {"[x](http://packages.example.com/x)", "docs/x.md:1: http://packages.example.com/x: documents name addresses of github.com"},
-		"long sentence":    {"# A\n\nShort.\n" + words(31), `docs/x.md:4: a sentence has 31 words, 30 are the limit: "word word word word word word" ...`},
+		"long sentence":    {"# A\n\nShort.\n" + words(31), `docs/x.md:4: a sentence has 31 words, 30 are the limit, it starts with "word word word word word word"`},
 		"over two lines":   {strings.Repeat("word ", 20) + "\n" + words(11), "docs/x.md:1: a sentence has 31 words"},
 		"long item":        {"- " + words(31), "docs/x.md:1: a sentence"},
 		"long cell":        {"| a | " + words(31) + " |", "docs/x.md:1: a sentence"},

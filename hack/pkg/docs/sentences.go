@@ -39,7 +39,7 @@ func (d *document) longSentences() []error {
 	var errs []error
 	for _, s := range d.sentences() {
 		if n := len(s.words); n > maxWords {
-			errs = append(errs, fmt.Errorf("%s:%d: a sentence has %d words, %d are the limit: %q ...", d.name, s.line, n, maxWords, strings.Join(s.words[:6], " ")))
+			errs = append(errs, fmt.Errorf("%s:%d: a sentence has %d words, %d are the limit, it starts with %q", d.name, s.line, n, maxWords, strings.Join(s.words[:6], " ")))
 		}
 	}
 	return errs

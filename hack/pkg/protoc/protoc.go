@@ -40,7 +40,6 @@ import (
 	"strings"
 
 	"github.com/bufbuild/protocompile"
-	"github.com/bufbuild/protocompile/linker"
 	"github.com/bufbuild/protocompile/protoutil"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -323,7 +322,7 @@ func compile(ctx context.Context, o *options, names []string) (*pluginpb.CodeGen
 		request.ProtoFile = append(request.ProtoFile, protoutil.ProtoFromFileDescriptor(file))
 	}
 	for _, name := range names {
-		file := linker.Files(files).FindFileByPath(name)
+		file := files.FindFileByPath(name)
 		if file == nil {
 			return nil, fmt.Errorf("%s: not compiled", name)
 		}

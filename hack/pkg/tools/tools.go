@@ -16,7 +16,8 @@ limitations under the License.
 
 // Package tools builds the third-party programs that a cluster needs, and that
 // are not part of Kubernetes: etcd, a container runtime, CNI plugins, a
-// simulator of nodes, and kind for clusters in containers. Each has a small
+// simulator of nodes, and kind for clusters in containers. It builds the linter,
+// too. Each has a small
 // module of its own in hack/tools with its pinned version and go.sum; separate
 // ones because their dependencies do not go together. The only source is the Go
 // module proxy.
@@ -44,6 +45,8 @@ type Tool struct {
 	Name string
 	// Programs maps the name of each program to its package.
 	Programs map[string]string
+	// Module is the pinned one if the programs are in the tool's own module.
+	Module string
 	// Cgo is true if the program needs a C compiler. All others are
 	// linked statically.
 	Cgo bool
@@ -81,6 +84,12 @@ var all = []Tool{
 		Programs: map[string]string{"etcd": "go.etcd.io/etcd/server/v3"},
 	},
 	{
+		// Its own main package has the linters of Kubernetes in it.
+		Name:     Linter,
+		Programs: map[string]string{Linter: "kubernetes-dra/hack/tools/golangci-lint"},
+		Module:   "github.com/golangci/golangci-lint/v2",
+	},
+	{
 		Name:     "kind",
 		Programs: map[string]string{"kind": "sigs.k8s.io/kind"},
 	},
@@ -113,6 +122,9 @@ var (
 	ControlPlane = []string{"etcd", "kwok"}
 	Node         = []string{"cni", "containerd", "runc"}
 )
+
+// Linter is the tool that checks Go code, and its program.
+const Linter = "golangci-lint"
 
 // Dir is where the programs are.
 func Dir(repo string) string { return filepath.Join(repo, "_output", "tools", "bin") }
@@ -219,7 +231,11 @@ func (t Tool) complete(out string) bool {
 func (t Tool) inputs(dir, goVersion string) (string, error) {
 	h := sha256.New()
 	fmt.Fprintln(h, goVersion, t.Cgo, t.Tags, t.Programs)
-	for _, name := range []string{"go.mod", "go.sum"} {
+	names := []string{"go.mod", "go.sum"}
+	if t.Module != "" {
+		names = append(names, "main.go")
+	}
+	for _, name := range names {
 		content, err := os.ReadFile(filepath.Join(dir, name))
 		if err != nil {
 			return "", err
@@ -257,7 +273,7 @@ func Version(repo, name string) (string, error) {
 				continue
 			}
 			for _, pkg := range t.Programs {
-				if pkg == fields[0] || strings.HasPrefix(pkg, fields[0]+"/") {
+				if t.Module == fields[0] || pkg == fields[0] || strings.HasPrefix(pkg, fields[0]+"/") {
 					return fields[1], nil
 				}
 			}

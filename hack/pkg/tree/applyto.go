@@ -80,7 +80,7 @@ func (t *Tree) ApplyTo(ctx context.Context, c *Checkout) (*Applied, error) {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		return nil, errors.Join(fmt.Errorf("the overlay does not fit %s (%s); nothing was changed there:", c.Dir, c.Describe()), err, t.appliedBefore(ctx, c))
+		return nil, fmt.Errorf("the overlay does not fit %s (%s); nothing was changed there:\n%w", c.Dir, c.Describe(), errors.Join(err, t.appliedBefore(ctx, c)))
 	}
 	var paths []string
 	for _, f := range features {

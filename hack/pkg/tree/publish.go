@@ -43,7 +43,6 @@ type edit struct {
 const noMode = "000000"
 
 func (e edit) gone() bool    { return e.Mode == noMode }
-func (e edit) isNew() bool   { return e.OldMode == noMode }
 func (e edit) regular() bool { return e.Mode == "100644" || e.Mode == "100755" }
 
 // diffTrees lists the files that differ, ordered by path.

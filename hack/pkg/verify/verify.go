@@ -448,6 +448,14 @@ func hasLicence(content, ext string) bool {
 	return licence.MatchString(strings.ReplaceAll(header.String(), "\n   http", "\n    http"))
 }
 
+// Shell does nothing but check the shell scripts.
+func (v *Verifier) Shell(ctx context.Context) error {
+	if err := v.list(ctx); err != nil {
+		return err
+	}
+	return v.shell(ctx)
+}
+
 // shell runs shellcheck on scripts of our own.
 func (v *Verifier) shell(ctx context.Context) error {
 	var scripts []string

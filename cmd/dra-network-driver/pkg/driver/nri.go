@@ -85,7 +85,7 @@ func (n *NRI) Run(ctx context.Context) {
 	ctx = klog.NewContext(ctx, logger)
 	said := ""
 	for ctx.Err() == nil {
-		synchronized, err := n.connect(ctx, logger)
+		synchronized, err := n.connect(ctx)
 		if synchronized {
 			said = ""
 		}
@@ -109,7 +109,7 @@ func (n *NRI) Run(ctx context.Context) {
 }
 
 // connect returns when the connection is lost, or did not get anywhere.
-func (n *NRI) connect(ctx context.Context, logger klog.Logger) (synchronized bool, err error) {
+func (n *NRI) connect(ctx context.Context) (synchronized bool, err error) {
 	dialed, err := (&net.Dialer{}).DialContext(ctx, "unix", n.socket)
 	if err != nil {
 		return false, err
@@ -121,7 +121,7 @@ func (n *NRI) connect(ctx context.Context, logger klog.Logger) (synchronized boo
 		stub.WithPluginName(PluginName),
 		stub.WithPluginIdx(pluginIndex),
 		stub.WithConnection(conn),
-		stub.WithLogger(nriLogger{logger}),
+		stub.WithLogger(nriLogger{klog.FromContext(ctx)}),
 	)
 	if err != nil {
 		return false, err

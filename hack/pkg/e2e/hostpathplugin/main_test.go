@@ -18,6 +18,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"os"
@@ -69,7 +70,7 @@ func TestProxy(t *testing.T) {
 		send(driver[i], client)
 		// The end of one is the end of the other.
 		_ = client.Close()
-		if n, err := driver[i].Read(make([]byte, 1)); err != io.EOF {
+		if n, err := driver[i].Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 			t.Errorf("got %d bytes, %v after the client closed", n, err)
 		}
 	}

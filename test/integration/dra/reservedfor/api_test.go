@@ -287,7 +287,7 @@ func TestBadInput(t *testing.T) {
 					stored, err := c.Dynamic().Resource(claimsIn(other)).Namespace(namespace).Get(tCtx, claim.GetName(), metav1.GetOptions{})
 					tCtx.ExpectNoError(err, "read as "+other)
 					tCtx.Expect(reference(stored)).To(gomega.Equal(ref(remove("uid"))), "spec in "+other)
-					tCtx.Expect(nested(stored, "status", "allocation")["reservedForAnyPod"]).To(gomega.Equal(true), "status in "+other)
+					tCtx.Expect(nested(stored, "status", "allocation")["reservedForAnyPod"]).To(gomega.BeTrue(), "status in "+other)
 				}
 			})
 		})
@@ -451,7 +451,7 @@ func TestGateOffOnOff(t *testing.T) {
 			claim, err := tCtx.Dynamic().Resource(claimsIn(other)).Namespace(namespace).Get(tCtx, name, metav1.GetOptions{})
 			tCtx.ExpectNoError(err, "read as "+other)
 			tCtx.Expect(reference(claim)).To(gomega.Equal(ref), "spec in "+other)
-			tCtx.Expect(nested(claim, "status", "allocation")["reservedForAnyPod"]).To(gomega.Equal(true), "status in "+other)
+			tCtx.Expect(nested(claim, "status", "allocation")["reservedForAnyPod"]).To(gomega.BeTrue(), "status in "+other)
 		}
 		claim, err := claims.Get(tCtx, name, metav1.GetOptions{})
 		tCtx.ExpectNoError(err, "get claim")
@@ -465,13 +465,13 @@ func TestGateOffOnOff(t *testing.T) {
 		claim, err = claims.Update(tCtx, claim, metav1.UpdateOptions{})
 		tCtx.ExpectNoError(err, "add label")
 		tCtx.Expect(reference(claim)).To(gomega.Equal(ref), "spec after update")
-		tCtx.Expect(nested(claim, "status", "allocation")["reservedForAnyPod"]).To(gomega.Equal(true), "status after update")
+		tCtx.Expect(nested(claim, "status", "allocation")["reservedForAnyPod"]).To(gomega.BeTrue(), "status after update")
 
 		// Shrinking the list is an update of the status.
 		nested(claim, "status")["reservedFor"] = []any{}
 		claim, err = claims.UpdateStatus(tCtx, claim, metav1.UpdateOptions{})
 		tCtx.ExpectNoError(err, "release")
-		tCtx.Expect(nested(claim, "status", "allocation")["reservedForAnyPod"]).To(gomega.Equal(true), "status after release")
+		tCtx.Expect(nested(claim, "status", "allocation")["reservedForAnyPod"]).To(gomega.BeTrue(), "status after release")
 		delete(nested(claim, "status"), "allocation")
 		claim, err = claims.UpdateStatus(tCtx, claim, metav1.UpdateOptions{})
 		tCtx.ExpectNoError(err, "deallocate")
@@ -486,7 +486,7 @@ func TestGateOffOnOff(t *testing.T) {
 		claim.Object["status"] = object{"allocation": allocation(true), "reservedFor": []any{withUID}}
 		claim, err = claims.UpdateStatus(tCtx, claim, metav1.UpdateOptions{})
 		tCtx.ExpectNoError(err, "allocate again")
-		tCtx.Expect(nested(claim, "status", "allocation")["reservedForAnyPod"]).To(gomega.Equal(true))
+		tCtx.Expect(nested(claim, "status", "allocation")["reservedForAnyPod"]).To(gomega.BeTrue())
 
 		dropped, err := claims.Get(tCtx, "dropped-"+version, metav1.GetOptions{})
 		tCtx.ExpectNoError(err, "get claim")

@@ -38,8 +38,6 @@ type faults struct {
 	stalled chan struct{}
 	// stalledResource is the resource whose watches are held back.
 	stalledResource string
-	// writes has the path of each request that changed something successfully.
-	writes []string
 	// reads has each request that got or listed something.
 	reads []*read
 }
@@ -104,27 +102,6 @@ func (f *faults) wait(ctx context.Context, resource string) {
 	}
 }
 
-// resetWrites forgets about writes so far.
-func (f *faults) resetWrites() {
-	f.mutex.Lock()
-	defer f.mutex.Unlock()
-	f.writes = nil
-}
-
-// countWrites returns how many successful writes had the text in their method
-// and path.
-func (f *faults) countWrites(text string) int {
-	f.mutex.Lock()
-	defer f.mutex.Unlock()
-	n := 0
-	for _, write := range f.writes {
-		if strings.Contains(write, text) {
-			n++
-		}
-	}
-	return n
-}
-
 // resetReads forgets about reads so far.
 func (f *faults) resetReads() {
 	f.mutex.Lock()
@@ -164,25 +141,19 @@ func (t *faultyTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return resp, err
 	}
-	switch req.Method {
-	case http.MethodGet:
-		if req.URL.Query().Get("watch") != "" {
-			parts := strings.Split(req.URL.Path, "/")
-			resp.Body = &stallingBody{ReadCloser: resp.Body, ctx: req.Context(), faults: t.faults, resource: parts[len(parts)-1]}
-			break
-		}
-		r := &read{url: req.URL}
-		resp.Body = &countingBody{ReadCloser: resp.Body, read: r}
-		t.faults.mutex.Lock()
-		t.faults.reads = append(t.faults.reads, r)
-		t.faults.mutex.Unlock()
-	default:
-		if resp.StatusCode < 300 {
-			t.faults.mutex.Lock()
-			t.faults.writes = append(t.faults.writes, req.Method+" "+req.URL.Path)
-			t.faults.mutex.Unlock()
-		}
+	if req.Method != http.MethodGet {
+		return resp, nil
 	}
+	if req.URL.Query().Get("watch") != "" {
+		parts := strings.Split(req.URL.Path, "/")
+		resp.Body = &stallingBody{ReadCloser: resp.Body, ctx: req.Context(), faults: t.faults, resource: parts[len(parts)-1]}
+		return resp, nil
+	}
+	r := &read{url: req.URL}
+	resp.Body = &countingBody{ReadCloser: resp.Body, read: r}
+	t.faults.mutex.Lock()
+	t.faults.reads = append(t.faults.reads, r)
+	t.faults.mutex.Unlock()
 	return resp, nil
 }
 

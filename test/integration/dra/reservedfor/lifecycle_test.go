@@ -438,10 +438,10 @@ func testRemovedBySomeoneElse(c *cluster) {
 func testListFull(c *cluster) {
 	ns := c.createNamespace()
 	c.createDevices(ns, 1)
-	claim := c.createClaim(newClaim(ns, "full", ns, nil))
+	c.createClaim(newClaim(ns, "full", ns, nil))
 	c.createJob(newJob(ns, "many", "full", resourceapi.ResourceClaimReservedForMaxSize))
 	c.waitForRunning(ns, "many", resourceapi.ResourceClaimReservedForMaxSize)
-	claim = c.waitForClaim(ns, "full", "full", func(claim *resourceapi.ResourceClaim) bool {
+	claim := c.waitForClaim(ns, "full", "full", func(claim *resourceapi.ResourceClaim) bool {
 		return len(claim.Status.ReservedFor) == resourceapi.ResourceClaimReservedForMaxSize
 	})
 
