@@ -176,12 +176,6 @@ func TestUncertainWrite(t *testing.T) {
 func TestUncertainWriteReplaced(t *testing.T) {
 	syncTest(t, "", func(tCtx ktesting.TContext) {
 		tc := newSharedClaimsTest(tCtx, sharedClaimsFeatures(), []*resourceapi.ResourceClaim{newSharedClaim()})
-		cycle := tc.schedule(newSharingPod("pod-1"))
-		err := uncertainErrors["timeout"]
-		tc.api.before = func(write string, _ *resourceapi.ResourceClaim) error { return onlyStatus(write, err) }
-		require.NotNil(tCtx, cycle.bind(tCtx))
-		require.Len(tCtx, tc.listInFlightClaims(), 1)
-
 		pending := tc.p.pendingAllocations()
 		other := newAllocatedSharedClaim()
 		other.UID = tc.claim().UID
@@ -193,6 +187,11 @@ func TestUncertainWriteReplaced(t *testing.T) {
 			}
 			return false, nil, nil
 		})
+		cycle := tc.schedule(newSharingPod("pod-1"))
+		err := uncertainErrors["timeout"]
+		tc.api.before = func(write string, _ *resourceapi.ResourceClaim) error { return onlyStatus(write, err) }
+		require.NotNil(tCtx, cycle.bind(tCtx))
+		require.Len(tCtx, tc.listInFlightClaims(), 1)
 		time.Sleep(2 * uncertainWriteTimeout) // fake time
 		synctest.Wait()
 		require.Same(tCtx, other.Status.Allocation, pending.GetPendingAllocation(other.UID), "must remain in flight")
