@@ -22,8 +22,8 @@ import (
 	"fmt"
 	"strings"
 
-	"kubernetes-dra/hack/pkg/ledger"
 	"kubernetes-dra/hack/pkg/tree"
+	"kubernetes-dra/hack/pkg/tree/ledger"
 )
 
 func init() {

@@ -21,7 +21,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"kubernetes-dra/hack/pkg/binaries"
+	"kubernetes-dra/hack/pkg/dist/binaries"
 	"kubernetes-dra/hack/pkg/tree"
 )
 

@@ -27,7 +27,7 @@ import (
 	"time"
 
 	"kubernetes-dra/hack/pkg/cluster"
-	"kubernetes-dra/hack/pkg/ledger"
+	"kubernetes-dra/hack/pkg/tree/ledger"
 )
 
 func init() {

@@ -21,7 +21,7 @@ import (
 	"fmt"
 	"time"
 
-	"kubernetes-dra/hack/pkg/demo"
+	"kubernetes-dra/hack/pkg/cluster/demo"
 )
 
 func init() {

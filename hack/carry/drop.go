@@ -28,11 +28,11 @@ import (
 	"strings"
 
 	"kubernetes-dra/hack/pkg/goenv"
-	"kubernetes-dra/hack/pkg/ledger"
-	"kubernetes-dra/hack/pkg/overlay"
-	"kubernetes-dra/hack/pkg/testplan"
-	"kubernetes-dra/hack/pkg/testrun"
+	"kubernetes-dra/hack/pkg/test/testplan"
+	"kubernetes-dra/hack/pkg/test/testrun"
 	"kubernetes-dra/hack/pkg/tree"
+	"kubernetes-dra/hack/pkg/tree/ledger"
+	"kubernetes-dra/hack/pkg/tree/overlay"
 )
 
 func init() {

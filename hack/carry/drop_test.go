@@ -22,7 +22,7 @@ import (
 	"slices"
 	"testing"
 
-	"kubernetes-dra/hack/pkg/testplan"
+	"kubernetes-dra/hack/pkg/test/testplan"
 )
 
 func TestTouchedPackages(t *testing.T) {

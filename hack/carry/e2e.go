@@ -27,9 +27,9 @@ import (
 	"strings"
 	"time"
 
-	"kubernetes-dra/hack/pkg/binaries"
 	"kubernetes-dra/hack/pkg/cluster"
-	"kubernetes-dra/hack/pkg/e2e"
+	"kubernetes-dra/hack/pkg/dist/binaries"
+	"kubernetes-dra/hack/pkg/test/e2e"
 	"kubernetes-dra/hack/pkg/tree"
 )
 

@@ -22,7 +22,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"kubernetes-dra/hack/pkg/codegen"
+	"kubernetes-dra/hack/pkg/tree/codegen"
 )
 
 func init() {

@@ -20,9 +20,9 @@ import (
 	"context"
 	"errors"
 
-	"kubernetes-dra/hack/pkg/lint"
+	"kubernetes-dra/hack/pkg/check/lint"
+	"kubernetes-dra/hack/pkg/check/verify"
 	"kubernetes-dra/hack/pkg/tools"
-	"kubernetes-dra/hack/pkg/verify"
 )
 
 func init() {

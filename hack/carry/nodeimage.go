@@ -23,8 +23,8 @@ import (
 	"path/filepath"
 	"runtime"
 
-	"kubernetes-dra/hack/pkg/nodeimage"
-	"kubernetes-dra/hack/pkg/release"
+	"kubernetes-dra/hack/pkg/dist/nodeimage"
+	"kubernetes-dra/hack/pkg/dist/release"
 	"kubernetes-dra/hack/pkg/tools"
 )
 

@@ -21,8 +21,8 @@ import (
 	"errors"
 	"fmt"
 
-	"kubernetes-dra/hack/pkg/ledger"
-	"kubernetes-dra/hack/pkg/upstream"
+	"kubernetes-dra/hack/pkg/tree/ledger"
+	"kubernetes-dra/hack/pkg/tree/upstream"
 )
 
 func init() {

@@ -21,8 +21,8 @@ import (
 	"fmt"
 	"path/filepath"
 
-	"kubernetes-dra/hack/pkg/debian"
-	"kubernetes-dra/hack/pkg/release"
+	"kubernetes-dra/hack/pkg/dist/debian"
+	"kubernetes-dra/hack/pkg/dist/release"
 )
 
 func init() {

@@ -24,10 +24,10 @@ import (
 	"os"
 	"path/filepath"
 
-	"kubernetes-dra/hack/pkg/ledger"
-	"kubernetes-dra/hack/pkg/overlay"
-	"kubernetes-dra/hack/pkg/port"
-	"kubernetes-dra/hack/pkg/upstream"
+	"kubernetes-dra/hack/pkg/tree/ledger"
+	"kubernetes-dra/hack/pkg/tree/overlay"
+	"kubernetes-dra/hack/pkg/tree/port"
+	"kubernetes-dra/hack/pkg/tree/upstream"
 )
 
 func init() {

@@ -21,10 +21,10 @@ import (
 	"path/filepath"
 	"strings"
 
-	"kubernetes-dra/hack/pkg/debian"
-	"kubernetes-dra/hack/pkg/ledger"
-	"kubernetes-dra/hack/pkg/release"
-	"kubernetes-dra/hack/pkg/upstream"
+	"kubernetes-dra/hack/pkg/dist/debian"
+	"kubernetes-dra/hack/pkg/dist/release"
+	"kubernetes-dra/hack/pkg/tree/ledger"
+	"kubernetes-dra/hack/pkg/tree/upstream"
 )
 
 func init() {

@@ -27,8 +27,8 @@ import (
 	"slices"
 	"strings"
 
-	"kubernetes-dra/hack/pkg/testplan"
-	"kubernetes-dra/hack/pkg/testrun"
+	"kubernetes-dra/hack/pkg/test/testplan"
+	"kubernetes-dra/hack/pkg/test/testrun"
 	"kubernetes-dra/hack/pkg/tools"
 	"kubernetes-dra/hack/pkg/tree"
 )

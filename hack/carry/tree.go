@@ -23,9 +23,9 @@ import (
 	"path/filepath"
 	"time"
 
-	"kubernetes-dra/hack/pkg/codegen"
-	"kubernetes-dra/hack/pkg/ledger"
 	"kubernetes-dra/hack/pkg/tree"
+	"kubernetes-dra/hack/pkg/tree/codegen"
+	"kubernetes-dra/hack/pkg/tree/ledger"
 )
 
 func init() {

@@ -20,10 +20,10 @@ import (
 	"context"
 	"fmt"
 
-	"kubernetes-dra/hack/pkg/codegen"
-	"kubernetes-dra/hack/pkg/ledger"
+	"kubernetes-dra/hack/pkg/check/verify"
 	"kubernetes-dra/hack/pkg/tree"
-	"kubernetes-dra/hack/pkg/verify"
+	"kubernetes-dra/hack/pkg/tree/codegen"
+	"kubernetes-dra/hack/pkg/tree/ledger"
 )
 
 func init() {

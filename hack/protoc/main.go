@@ -15,7 +15,7 @@ limitations under the License.
 */
 
 // protoc stands in for the Protocol Buffers compiler where Kubernetes' code
-// generators call it. See hack/pkg/protoc for what it supports.
+// generators call it. See hack/pkg/tree/protoc for what it supports.
 package main
 
 import (
@@ -24,7 +24,7 @@ import (
 	"os"
 	"os/signal"
 
-	"kubernetes-dra/hack/pkg/protoc"
+	"kubernetes-dra/hack/pkg/tree/protoc"
 )
 
 func main() {

@@ -21,7 +21,7 @@ import (
 	"testing"
 	"time"
 
-	"kubernetes-dra/hack/pkg/demo"
+	"kubernetes-dra/hack/pkg/cluster/demo"
 )
 
 // TestDemo lets both stories come true. They fail if anything does not happen, or if

@@ -30,7 +30,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kubernetes-dra/hack/pkg/cluster"
-	"kubernetes-dra/hack/pkg/demo"
+	"kubernetes-dra/hack/pkg/cluster/demo"
 )
 
 // kubeadmRelease is the environment variable with the folder of a release.

@@ -44,7 +44,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"kubernetes-dra/hack/pkg/cluster"
-	"kubernetes-dra/hack/pkg/ledger"
+	"kubernetes-dra/hack/pkg/tree/ledger"
 )
 
 const (

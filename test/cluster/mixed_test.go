@@ -31,7 +31,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"kubernetes-dra/hack/pkg/cluster"
-	"kubernetes-dra/hack/pkg/mixed"
+	"kubernetes-dra/hack/pkg/test/mixed"
 )
 
 // TestMixedGates turns the gate on and off in each component separately, in
@@ -81,7 +81,7 @@ func TestMixedGates(t *testing.T) {
 		restarted := time.Since(start)
 		row := e.combination(gates, newClass, older[gates])
 		if !slices.Contains(mixed.Table, row) {
-			t.Errorf("not what hack/pkg/mixed says: %+v", row)
+			t.Errorf("not what hack/pkg/test/mixed says: %+v", row)
 		}
 		rows = append(rows, row)
 		delete(older, gates)

@@ -41,9 +41,9 @@ import (
 	"syscall"
 	"time"
 
-	"kubernetes-dra/hack/pkg/image"
-	"kubernetes-dra/hack/pkg/ledger"
+	"kubernetes-dra/hack/pkg/dist/image"
 	"kubernetes-dra/hack/pkg/tools"
+	"kubernetes-dra/hack/pkg/tree/ledger"
 )
 
 // Names of the components, as Restart and the logs call them.

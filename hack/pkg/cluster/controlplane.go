@@ -38,7 +38,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"kubernetes-dra/hack/pkg/tools"
-	"kubernetes-dra/hack/pkg/upstream"
+	"kubernetes-dra/hack/pkg/tree/upstream"
 )
 
 // auditPolicy keeps what tests look at: who wrote which object of

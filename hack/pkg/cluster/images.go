@@ -20,7 +20,7 @@ import (
 	"context"
 	"fmt"
 
-	"kubernetes-dra/hack/pkg/image"
+	"kubernetes-dra/hack/pkg/dist/image"
 )
 
 // pauseImage keeps the namespaces of a pod.

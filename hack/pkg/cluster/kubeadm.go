@@ -39,7 +39,7 @@ import (
 	"k8s.io/client-go/util/keyutil"
 	"sigs.k8s.io/yaml"
 
-	"kubernetes-dra/hack/pkg/image"
+	"kubernetes-dra/hack/pkg/dist/image"
 	"kubernetes-dra/hack/pkg/tools"
 )
 

@@ -26,7 +26,7 @@ import (
 	"strings"
 	"time"
 
-	"kubernetes-dra/hack/pkg/image"
+	"kubernetes-dra/hack/pkg/dist/image"
 )
 
 const cgroupRoot = "/sys/fs/cgroup"

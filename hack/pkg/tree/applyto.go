@@ -29,7 +29,7 @@ import (
 	"time"
 
 	"kubernetes-dra/hack/pkg/git"
-	"kubernetes-dra/hack/pkg/overlay"
+	"kubernetes-dra/hack/pkg/tree/overlay"
 )
 
 // Applied is what ApplyTo did to a checkout.

@@ -27,9 +27,9 @@ import (
 	"strings"
 
 	"kubernetes-dra/hack/pkg/git"
-	"kubernetes-dra/hack/pkg/ledger"
-	"kubernetes-dra/hack/pkg/overlay"
-	"kubernetes-dra/hack/pkg/upstream"
+	"kubernetes-dra/hack/pkg/tree/ledger"
+	"kubernetes-dra/hack/pkg/tree/overlay"
+	"kubernetes-dra/hack/pkg/tree/upstream"
 )
 
 // Build makes the tree what the overlay, the ledger and the pin say. It does

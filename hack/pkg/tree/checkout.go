@@ -32,7 +32,7 @@ import (
 	"golang.org/x/mod/semver"
 
 	"kubernetes-dra/hack/pkg/git"
-	"kubernetes-dra/hack/pkg/ledger"
+	"kubernetes-dra/hack/pkg/tree/ledger"
 )
 
 // Checkout is a git work tree of Kubernetes that is not carry's.

@@ -28,7 +28,7 @@ import (
 	"strings"
 
 	"kubernetes-dra/hack/pkg/git"
-	"kubernetes-dra/hack/pkg/overlay"
+	"kubernetes-dra/hack/pkg/tree/overlay"
 )
 
 // edit is a file that differs between two trees: what it is in the second.

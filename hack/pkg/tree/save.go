@@ -27,8 +27,8 @@ import (
 	"slices"
 	"strings"
 
-	"kubernetes-dra/hack/pkg/overlay"
-	"kubernetes-dra/hack/pkg/patch"
+	"kubernetes-dra/hack/pkg/tree/overlay"
+	"kubernetes-dra/hack/pkg/tree/patch"
 )
 
 // Save takes the edits that were made in the tree back to the overlay: new

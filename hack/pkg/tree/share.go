@@ -25,9 +25,9 @@ import (
 	"path/filepath"
 	"slices"
 
-	"kubernetes-dra/hack/pkg/ledger"
-	"kubernetes-dra/hack/pkg/overlay"
-	"kubernetes-dra/hack/pkg/patch"
+	"kubernetes-dra/hack/pkg/tree/ledger"
+	"kubernetes-dra/hack/pkg/tree/overlay"
+	"kubernetes-dra/hack/pkg/tree/patch"
 )
 
 // share finds out for which other releases the files that get saved hold. A

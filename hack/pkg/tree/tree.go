@@ -38,10 +38,10 @@ import (
 
 	"kubernetes-dra/hack/pkg/atomicfile"
 	"kubernetes-dra/hack/pkg/git"
-	"kubernetes-dra/hack/pkg/ledger"
 	"kubernetes-dra/hack/pkg/lockfile"
-	"kubernetes-dra/hack/pkg/overlay"
-	"kubernetes-dra/hack/pkg/upstream"
+	"kubernetes-dra/hack/pkg/tree/ledger"
+	"kubernetes-dra/hack/pkg/tree/overlay"
+	"kubernetes-dra/hack/pkg/tree/upstream"
 )
 
 // Branch is the branch of the tree that carry writes.
@@ -206,8 +206,8 @@ func (t *Tree) lock(ctx context.Context) (unlock func(), err error) {
 // toolSources are the folders and files of this repository that decide, by
 // code and not by data, what a tree looks like.
 var toolSources = []string{
-	"hack/pkg/codegen", "hack/pkg/git", "hack/pkg/ledger", "hack/pkg/overlay",
-	"hack/pkg/patch", "hack/pkg/protoc", "hack/pkg/tree", "hack/pkg/upstream",
+	"hack/pkg/tree/codegen", "hack/pkg/git", "hack/pkg/tree/ledger", "hack/pkg/tree/overlay",
+	"hack/pkg/tree/patch", "hack/pkg/tree/protoc", "hack/pkg/tree", "hack/pkg/tree/upstream",
 	"hack/protoc",
 }
 
@@ -281,7 +281,7 @@ func (t *Tree) GeneratorsKey(s *State) (string, error) {
 	h := sha256.New()
 	// The generators format what they write with the go command's packages.
 	fmt.Fprintf(h, "%s\n%s\n", s.Base, runtime.Version())
-	for _, root := range []string{"hack/pkg/codegen", "hack/pkg/protoc", "hack/protoc"} {
+	for _, root := range []string{"hack/pkg/tree/codegen", "hack/pkg/tree/protoc", "hack/protoc"} {
 		if err := hashFiles(h, t.Repo, root); err != nil {
 			return "", err
 		}

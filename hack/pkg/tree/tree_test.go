@@ -30,10 +30,10 @@ import (
 	"time"
 
 	"kubernetes-dra/hack/pkg/git"
-	"kubernetes-dra/hack/pkg/ledger"
-	"kubernetes-dra/hack/pkg/overlay"
-	"kubernetes-dra/hack/pkg/patch"
-	"kubernetes-dra/hack/pkg/upstream"
+	"kubernetes-dra/hack/pkg/tree/ledger"
+	"kubernetes-dra/hack/pkg/tree/overlay"
+	"kubernetes-dra/hack/pkg/tree/patch"
+	"kubernetes-dra/hack/pkg/tree/upstream"
 )
 
 // fakeUpstream is a release with a handful of files.

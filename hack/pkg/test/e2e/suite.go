@@ -1,0 +1,173 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package e2e runs the DRA specs of upstream's end-to-end suite on a cluster
+// with one real node, and compares what came of them with another run: of the
+// same suite, on a cluster without our patches.
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/onsi/ginkgo/v2/types"
+
+	"kubernetes-dra/hack/pkg/goenv"
+)
+
+// labelFilter selects the specs about DRA. Up to 1.32 they have no label of
+// their own, but require the feature.
+const labelFilter = "DRA || /^Feature:DynamicResourceAllocation$/"
+
+// Programs that are built from a tree: the suite, what runs it in parallel,
+// and what runs in containers.
+const (
+	suiteProgram    = "e2e.test"
+	ginkgoProgram   = "ginkgo"
+	agnhost         = "agnhost"
+	devicePlugin    = "sample-device-plugin"
+	hostPathProgram = "hostpathplugin"
+	pauseProgram    = "pause"
+)
+
+// Suite is upstream's suite in a tree.
+type Suite struct {
+	// Repo is the root of this repository, Tree the Kubernetes tree.
+	Repo, Tree string
+	// Bin gets the programs that are built.
+	Bin string
+	// Log tells the user what is going on.
+	Log func(format string, args ...any)
+}
+
+func (s *Suite) program(name string) string { return filepath.Join(s.Bin, name) }
+
+// Build builds the suite and the other programs.
+func (s *Suite) Build(ctx context.Context) error {
+	if err := os.MkdirAll(s.Bin, 0o755); err != nil {
+		return err
+	}
+	const stripped = "-ldflags=-s -w"
+	for _, b := range []struct {
+		what, dir string
+		env, args []string
+	}{
+		{"the suite", s.Tree, goenv.Environ(), []string{"test", "-c", stripped, "-o", s.program(suiteProgram), "./test/e2e"}},
+		{"what it runs with", s.Tree, goenv.Environ(), []string{
+			"build", stripped, "-o", s.Bin + string(filepath.Separator),
+			"github.com/onsi/ginkgo/v2/ginkgo", "./test/images/" + agnhost, "./test/images/" + devicePlugin,
+		}},
+		{"our own part", s.Repo, append(os.Environ(), "GOWORK=off", "CGO_ENABLED=0"), []string{
+			"build", stripped, "-o", s.Bin + string(filepath.Separator), "./hack/pkg/test/e2e/" + hostPathProgram, "./test/cluster/" + pauseProgram,
+		}},
+	} {
+		s.Log("compile %s", b.what)
+		cmd := exec.CommandContext(ctx, "go", b.args...)
+		cmd.Dir, cmd.Env = b.dir, b.env
+		if out, err := cmd.CombinedOutput(); err != nil {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			return fmt.Errorf("in %s: go %s: %w\n%s", b.dir, strings.Join(b.args, " "), err, out)
+		}
+	}
+	return nil
+}
+
+// Spec is one of the suite.
+type Spec struct {
+	// Name has the texts of all its containers. The suite may have several
+	// specs of a name, which count as one.
+	Name string `json:"name"`
+	// Labels of it and its containers.
+	Labels []string `json:"labels"`
+}
+
+// Specs are those about DRA, as the suite itself lists them.
+func (s *Suite) Specs(ctx context.Context) ([]Spec, error) {
+	dir, err := os.MkdirTemp("", "carry-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	file := filepath.Join(dir, "specs.json")
+	if _, err := s.ask(ctx, "--ginkgo.dry-run", "--ginkgo.label-filter="+labelFilter, "--ginkgo.json-report="+file); err != nil {
+		return nil, err
+	}
+	reports, err := readReport(file)
+	if err != nil {
+		return nil, err
+	}
+	specs := listed(reports)
+	if len(specs) == 0 {
+		return nil, fmt.Errorf("%s has no specs with the labels %s", s.program(suiteProgram), labelFilter)
+	}
+	return specs, nil
+}
+
+// listed are the specs that a dry run would run.
+func listed(reports []types.Report) []Spec {
+	var specs []Spec
+	for _, report := range reports {
+		for _, r := range report.SpecReports {
+			if r.LeafNodeType != types.NodeTypeIt || r.State != types.SpecStatePassed {
+				continue
+			}
+			labels := slices.Compact(slices.Sorted(slices.Values(r.Labels())))
+			specs = append(specs, Spec{Name: r.FullText(), Labels: labels})
+		}
+	}
+	slices.SortFunc(specs, func(a, b Spec) int { return strings.Compare(a.Name, b.Name) })
+	return slices.CompactFunc(specs, func(a, b Spec) bool { return a.Name == b.Name })
+}
+
+// ask runs the suite without a cluster.
+func (s *Suite) ask(ctx context.Context, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, s.program(suiteProgram), args...)
+	cmd.Dir = s.Bin
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if ctx.Err() != nil {
+		return "", context.Cause(ctx)
+	}
+	if err != nil {
+		return "", fmt.Errorf("%s %s: %w\n%s%s", s.program(suiteProgram), strings.Join(args, " "), err, out, stderr.String())
+	}
+	return string(out), nil
+}
+
+func readReport(file string) ([]types.Report, error) {
+	content, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	var reports []types.Report
+	if err := json.Unmarshal(content, &reports); err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	if len(reports) == 0 {
+		return nil, errors.New(file + " has no report")
+	}
+	return reports, nil
+}

@@ -1,0 +1,517 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package testplan decides which packages of a Kubernetes tree get tested, and how.
+package testplan
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"kubernetes-dra/hack/pkg/goenv"
+	"kubernetes-dra/hack/pkg/test/testrun"
+	"kubernetes-dra/hack/pkg/tree/ledger"
+	"kubernetes-dra/hack/pkg/tree/overlay"
+)
+
+// upstreamUnit are packages whose tests must stay green although we do not
+// necessarily have a file or a seam in them. "/..." includes everything below.
+var upstreamUnit = []string{
+	"cmd/kube-controller-manager/app",
+	"pkg/api/resourceclaimspec",
+	"pkg/api/testing",
+	"pkg/apis/resource/...",
+	"pkg/controller/devicetainteviction",
+	"pkg/controller/resourceclaim",
+	"pkg/features",
+	"pkg/kubelet/cm/dra/...",
+	"pkg/printers/internalversion",
+	"pkg/quota/v1/evaluator/core",
+	"pkg/registry/resource/...",
+	"pkg/scheduler/framework/plugins/dynamicresources/...",
+	"plugin/pkg/admission/noderestriction",
+	"plugin/pkg/auth/authorizer/node",
+	"plugin/pkg/auth/authorizer/rbac/bootstrappolicy",
+	"staging/src/k8s.io/api",
+	"staging/src/k8s.io/dynamic-resource-allocation/...",
+}
+
+// upstreamIntegration is the same for tests with a real API server.
+var upstreamIntegration = []string{
+	"test/integration/dra/...",
+	"test/integration/scheduler_perf/dra",
+}
+
+// raced are packages with logic of ours that runs in several goroutines. They
+// are tested with the race detector.
+var raced = []string{
+	"pkg/apis/resource/validation",
+	"pkg/controller/devicetainteviction",
+	"pkg/controller/resourceclaim",
+	"pkg/kubelet/cm/dra/...",
+	"pkg/scheduler/framework/plugins/dynamicresources",
+	"staging/src/k8s.io/dynamic-resource-allocation/resourceclaim",
+}
+
+// forced are the constructors which do not look at the feature gate: they get
+// told by their caller, and upstream's tests tell them explicitly what is on. When
+// those tests shall run with a feature on, then the constructor has to insist.
+//
+// One with a release, or a range of releases, stands in for the one without, as
+// files in the overlay do.
+var forced = []force{
+	{"DRAReservedForWorkloads", "pkg/controller/resourceclaim/controller.go", "NewController", "features.ReservedForWorkloads = true", ""},
+	// There the constructor has optional features, behind all other parameters.
+	{"DRAReservedForWorkloads", "pkg/controller/resourceclaim/controller.go", "NewController", "features = append(features, Features{}); features[0].ReservedForWorkloads = true", "1.32"},
+	{"DRAReservedForWorkloads", "pkg/scheduler/framework/plugins/dynamicresources/dynamicresources.go", "New", "fts.EnableDRASharedClaims = true; fts.EnableDRAReservedForWorkloads = true", ""},
+}
+
+type force struct {
+	gate, path, function, statement, releases string
+}
+
+// forcedIn are the constructors to change in a release for the gates.
+func forcedIn(release string, gates []string) ([]force, error) {
+	type key struct{ gate, path string }
+	chosen := map[key]force{}
+	for _, f := range forced {
+		if !slices.Contains(gates, f.gate) {
+			continue
+		}
+		if f.releases != "" {
+			only, err := ledger.ParseRange(f.releases)
+			if err != nil {
+				return nil, err
+			}
+			if !only.Contains(release) {
+				continue
+			}
+		}
+		k := key{f.gate, f.path}
+		if other, taken := chosen[k]; !taken || other.releases == "" {
+			chosen[k] = f
+		}
+	}
+	return slices.Collect(maps.Values(chosen)), nil
+}
+
+// Exception is a test of upstream that does not run with the feature gates on.
+type Exception struct {
+	// Dir is the package, Test the function.
+	Dir, Test string
+	// Why says why it fails there without any change of ours, too.
+	Why string
+
+	releases string
+}
+
+// exceptions are all of them. Each one was seen to fail in the untouched base with
+// nothing but the gate on that the reason names.
+var exceptions = []Exception{
+	{bootstrapPolicy, "TestBootstrapClusterRoles", rolesWithoutDRA, "1.32"},
+	{bootstrapPolicy, "TestBootstrapControllerRoles", rolesWithoutDRA, "1.32"},
+	{bootstrapPolicy, "TestBootstrapControllerRoleBindings", rolesWithoutDRA, "1.32"},
+}
+
+const (
+	bootstrapPolicy = "plugin/pkg/auth/authorizer/rbac/bootstrappolicy"
+	rolesWithoutDRA = "compares with the roles of a release without DynamicResourceAllocation"
+)
+
+// Exceptions are those of the release, in packages that the plan has.
+func (p *Plan) Exceptions() ([]Exception, error) {
+	var found []Exception
+	for _, e := range exceptions {
+		only, err := ledger.ParseRange(e.releases)
+		if err != nil {
+			return nil, err
+		}
+		if !only.Contains(p.Release) {
+			continue
+		}
+		i := slices.IndexFunc(p.Unit, func(t Target) bool { return t.Dir == filepath.Join(p.Tree, e.Dir) })
+		if i < 0 || !slices.Contains(p.Unit[i].Tests, e.Test) {
+			return nil, fmt.Errorf("release %s has no test %s in %s any more, which was not to run with the feature gates on: remove it from the list in hack/pkg/test/testplan", p.Release, e.Test, e.Dir)
+		}
+		found = append(found, e)
+	}
+	return found, nil
+}
+
+// oldestEmulated is the oldest version which tests may emulate with the feature
+// gates on: the first one in which DynamicResourceAllocation, which all of them
+// depend on, is on by default. In an older release it gets turned on together with
+// them, and each API server of a test emulates the very version of the release.
+func oldestEmulated(release string) string {
+	const first = "1.34"
+	if ledger.Compare(release, first) < 0 {
+		return release
+	}
+	return first
+}
+
+// Plan is what gets tested in a tree.
+type Plan struct {
+	// Tree is the directory of the tree.
+	Tree string
+	// Release is the name of the release that it is a tree of.
+	Release string
+	// Env is the environment for go commands and tests in the tree.
+	Env []string
+	// Gates are the feature gates of the features in the tree.
+	Gates []string
+	// Unit has the packages with unit tests.
+	Unit []Target
+	// Integration has the packages with integration tests.
+	Integration []Target
+	// Absent are packages on the list of this program that the release does
+	// not have.
+	Absent []string
+}
+
+// Target is one package.
+type Target struct {
+	testrun.Package
+	// Name is the name in the package clause.
+	Name string
+	// Tests are all test functions.
+	Tests []string
+	// Race says that it gets tested with the race detector.
+	Race bool
+	// Gated packages belong to the main module. Only those know about feature
+	// gates.
+	Gated bool
+}
+
+// OnlyOurs returns true if no test of the package is upstream's.
+func (t Target) OnlyOurs() bool {
+	return !slices.ContainsFunc(t.Tests, func(name string) bool { return !slices.Contains(t.Own, name) })
+}
+
+// FuzzTests are our fuzz targets in the package. Upstream's are upstream's.
+func (t Target) FuzzTests() []string {
+	return slices.DeleteFunc(slices.Clone(t.Own), func(name string) bool { return !strings.HasPrefix(name, "Fuzz") })
+}
+
+// File is a file of the overlay in a tree.
+type File struct {
+	Path string
+	Seam bool
+}
+
+// Files lists what the overlay has for a release.
+func Files(repo string, l *ledger.Ledger, release string) ([]File, error) {
+	entries, err := overlay.Scan(repo, l)
+	if err != nil {
+		return nil, err
+	}
+	stages, err := overlay.Resolve(entries, l, release)
+	if err != nil {
+		return nil, err
+	}
+	var files []File
+	for _, stage := range stages {
+		for _, e := range stage.Entries {
+			files = append(files, File{Path: e.Path, Seam: e.Seam})
+		}
+	}
+	return files, nil
+}
+
+// Gates returns the feature gate of each feature in a release that is off by default
+// there, and those which they depend on: also the gates of features that they need, because a
+// test may turn off all gates that are not set.
+func Gates(l *ledger.Ledger, release string) []string {
+	var gates []string
+	if r, err := l.Release(release); err == nil {
+		gates = append(gates, r.Gates...)
+	}
+	for _, f := range l.FeaturesOf(release) {
+		toSet := f.GatesToSet(release)
+		if len(toSet) == 0 {
+			continue
+		}
+		for _, n := range f.Needs {
+			if needed := l.Feature(n.Slug); len(needed.Gates) > 0 && !slices.Contains(gates, needed.Gates[0]) {
+				gates = append(gates, needed.Gates[0])
+			}
+		}
+		gates = append(gates, toSet[0])
+	}
+	return gates
+}
+
+// New determines what there is to test.
+func New(ctx context.Context, tree, release string, files []File, gates []string) (*Plan, error) {
+	env, err := goenv.TestEnviron(tree)
+	if err != nil {
+		return nil, err
+	}
+	plan := &Plan{Tree: tree, Release: release, Env: env, Gates: gates}
+	unit := map[string]bool{}
+	integration := map[string]bool{}
+	add := func(patterns []string, to map[string]bool) {
+		for _, pattern := range patterns {
+			if _, err := os.Stat(filepath.Join(tree, strings.TrimSuffix(pattern, "/..."))); err != nil {
+				plan.Absent = append(plan.Absent, pattern)
+				continue
+			}
+			to[pattern] = true
+		}
+	}
+	add(upstreamUnit, unit)
+	add(upstreamIntegration, integration)
+
+	own := map[string][]string{}
+	for _, f := range files {
+		if path.Ext(f.Path) != ".go" {
+			continue
+		}
+		dir := path.Dir(f.Path)
+		if !f.Seam && strings.HasSuffix(f.Path, "_test.go") {
+			own[dir] = append(own[dir], filepath.Join(tree, f.Path))
+		}
+		switch {
+		case strings.HasPrefix(f.Path, "test/integration/"):
+			// A helper for integration tests has no tests of its own, and whether
+			// it works shows when those run.
+			if slices.Contains(own[dir], filepath.Join(tree, f.Path)) {
+				integration[dir] = true
+			}
+		case strings.HasPrefix(f.Path, "test/"):
+			// End-to-end tests need a cluster.
+		default:
+			unit[dir] = true
+		}
+	}
+
+	if plan.Unit, err = plan.targets(ctx, unit, own); err != nil {
+		return nil, err
+	}
+	if plan.Integration, err = plan.targets(ctx, integration, own); err != nil {
+		return nil, err
+	}
+	return plan, nil
+}
+
+// listed is what we need to know from "go list".
+type listed struct {
+	ImportPath, Dir, Name     string
+	TestGoFiles, XTestGoFiles []string
+	Module                    *struct{ Path string }
+	Error                     *struct{ Err string }
+}
+
+// nested are packages of this repository that are in a module of their own, which the
+// root module requires: go list finds them by their import paths only.
+const nested = "kubernetes-dra/cnistatus/..."
+
+// targets finds all packages with tests.
+func (p *Plan) targets(ctx context.Context, patterns map[string]bool, own map[string][]string) ([]Target, error) {
+	args := []string{"list", "-e", "-json=ImportPath,Dir,Name,TestGoFiles,XTestGoFiles,Module,Error"}
+	for pattern := range patterns {
+		if pattern != nested {
+			pattern = "./" + pattern
+		}
+		args = append(args, pattern)
+	}
+	slices.Sort(args[3:])
+	if len(args) == 3 {
+		return nil, nil
+	}
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir = p.Tree
+	cmd.Env = p.Env
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("go list: %w\n%s", err, stderr.String())
+	}
+	var targets []Target
+	var errs []error
+	for decoder := json.NewDecoder(bytes.NewReader(out)); ; {
+		var l listed
+		if err := decoder.Decode(&l); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			return nil, fmt.Errorf("go list: %w", err)
+		}
+		testFiles := slices.Concat(l.TestGoFiles, l.XTestGoFiles)
+		if len(testFiles) == 0 {
+			continue
+		}
+		rel, err := filepath.Rel(p.Tree, l.Dir)
+		if err != nil {
+			return nil, err
+		}
+		rel = filepath.ToSlash(rel)
+		t := Target{
+			Package: testrun.Package{Path: l.ImportPath, Dir: l.Dir},
+			Name:    l.Name,
+			Race:    slices.ContainsFunc(raced, func(pattern string) bool { return match(pattern, rel) }),
+			Gated:   l.Module != nil && l.Module.Path == "k8s.io/kubernetes",
+		}
+		for i := range testFiles {
+			testFiles[i] = filepath.Join(l.Dir, testFiles[i])
+		}
+		if t.Tests, err = testrun.TestFunctions(testFiles...); err != nil {
+			errs = append(errs, err)
+		}
+		if t.Own, err = testrun.TestFunctions(own[rel]...); err != nil {
+			errs = append(errs, err)
+		}
+		if len(t.Tests) == 0 {
+			// Only helpers or benchmarks.
+			continue
+		}
+		targets = append(targets, t)
+	}
+	slices.SortFunc(targets, func(a, b Target) int { return strings.Compare(a.Path, b.Path) })
+	return targets, errors.Join(errs...)
+}
+
+// Root lists the packages of the root module of this repository which have
+// tests, and of the one in it. All of these tests are ours.
+func Root(ctx context.Context, repo string) ([]Target, error) {
+	p := &Plan{Tree: repo}
+	targets, err := p.targets(ctx, map[string]bool{"...": true, nested: true}, nil)
+	for i := range targets {
+		targets[i].Own = targets[i].Tests
+	}
+	return targets, err
+}
+
+// match compares a directory with a pattern.
+func match(pattern, dir string) bool {
+	if prefix, ok := strings.CutSuffix(pattern, "/..."); ok {
+		return dir == prefix || strings.HasPrefix(dir, prefix+"/")
+	}
+	return dir == pattern
+}
+
+// Packages returns those targets which meet a condition.
+func Packages(targets []Target, condition func(Target) bool) []testrun.Package {
+	var packages []testrun.Package
+	for _, t := range targets {
+		if condition(t) {
+			packages = append(packages, t.Package)
+		}
+	}
+	return packages
+}
+
+// GatesOn returns how to run upstream's tests with the feature gates on. Our
+// own tests are left out: each of them says itself whether its feature is on.
+func (p *Plan) GatesOn(dir string) (targets []Target, flag string, err error) {
+	o, err := testrun.NewOverlay(dir)
+	if err != nil {
+		return nil, "", err
+	}
+	exceptions, err := p.Exceptions()
+	if err != nil {
+		return nil, "", err
+	}
+	for _, t := range p.Unit {
+		if !t.Gated || t.OnlyOurs() {
+			continue
+		}
+		t.Skip = slices.Clone(t.Own)
+		for _, e := range exceptions {
+			if t.Dir == filepath.Join(p.Tree, e.Dir) {
+				t.Skip = append(t.Skip, e.Test)
+			}
+		}
+		t.Proof = testrun.GateProof
+		if err := o.GateFile(t.Dir, t.Name, "", p.Gates); err != nil {
+			return nil, "", err
+		}
+		targets = append(targets, t)
+	}
+	if err := o.GatesOffBefore(p.Tree, oldestEmulated(p.Release), p.Gates); err != nil {
+		return nil, "", err
+	}
+	forced, err := forcedIn(p.Release, p.Gates)
+	if err != nil {
+		return nil, "", err
+	}
+	for _, f := range forced {
+		if err := o.Force(filepath.Join(p.Tree, f.path), f.function, f.statement); err != nil {
+			return nil, "", fmt.Errorf("turning on %s: %w", f.gate, err)
+		}
+	}
+	flag, err = o.Flag()
+	return targets, flag, err
+}
+
+// GatesVariable is the environment variable which turns the feature gates on
+// in the binaries that Compile builds.
+const GatesVariable = "CARRY_FEATURE_GATES_ON"
+
+// Compile builds the binaries of the integration tests into a directory. One binary
+// serves for both, with the gates off and on: linking takes long.
+func (p *Plan) Compile(ctx context.Context, dir string, progress func(Target), failed func(Target, error)) ([]Target, error) {
+	o, err := testrun.NewOverlay(filepath.Join(dir, "overlay"))
+	if err != nil {
+		return nil, err
+	}
+	for _, t := range p.Integration {
+		if t.OnlyOurs() {
+			continue
+		}
+		if err := o.GateFile(t.Dir, t.Name, GatesVariable, p.Gates); err != nil {
+			return nil, err
+		}
+	}
+	if err := o.GatesOffBefore(p.Tree, oldestEmulated(p.Release), p.Gates); err != nil {
+		return nil, err
+	}
+	flag, err := o.Flag()
+	if err != nil {
+		return nil, err
+	}
+	var targets []Target
+	for _, t := range p.Integration {
+		progress(t)
+		if !t.OnlyOurs() {
+			t.Proof = testrun.GateProof
+		}
+		t.Binary = filepath.Join(dir, strings.ReplaceAll(strings.TrimPrefix(t.Path, "k8s.io/kubernetes/test/integration/"), "/", "-")+".test")
+		cmd := exec.CommandContext(ctx, "go", "test", "-c", flag, "-o", t.Binary, t.Path)
+		cmd.Dir = p.Tree
+		cmd.Env = p.Env
+		if out, err := cmd.CombinedOutput(); err != nil {
+			if ctx.Err() != nil {
+				return nil, context.Cause(ctx)
+			}
+			failed(t, fmt.Errorf("%w\n%s", err, out))
+			continue
+		}
+		targets = append(targets, t)
+	}
+	return targets, nil
+}
