@@ -18,16 +18,14 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path"
 	"path/filepath"
 	"slices"
 	"strings"
 
-	"kubernetes-dra/hack/pkg/goenv"
+	"kubernetes-dra/hack/pkg/sys"
 	"kubernetes-dra/hack/pkg/test/testplan"
 	"kubernetes-dra/hack/pkg/test/testrun"
 	"kubernetes-dra/hack/pkg/tree"
@@ -121,19 +119,12 @@ func vetTouched(ctx context.Context, t *tree.Tree, files []testplan.File) error 
 	if err != nil {
 		return err
 	}
-	env, err := goenv.TestEnviron(t.Dir())
+	env, err := sys.TestEnviron(t.Dir())
 	if err != nil {
 		return err
 	}
 	t.Log("compiling %d packages", len(packages))
-	cmd := exec.CommandContext(ctx, "go", append([]string{"vet"}, packages...)...)
-	cmd.Dir = t.Dir()
-	cmd.Env = env
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		return errors.Join(fmt.Errorf("%w\n%s", err, out), context.Cause(ctx))
-	}
-	return nil
+	return sys.Run(ctx, sys.Command(ctx, t.Dir(), env, "go", append([]string{"vet"}, packages...)...))
 }
 
 // touchedPackages lists the folders of Go files that are in the tree, in the form in which

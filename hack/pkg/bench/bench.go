@@ -28,14 +28,13 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
 	"time"
 
-	"kubernetes-dra/hack/pkg/goenv"
+	"kubernetes-dra/hack/pkg/sys"
 )
 
 // Package is the directory with the workloads in a tree.
@@ -227,18 +226,12 @@ func (t Tree) CopyWorkloads(patched string) error {
 
 // Compile builds the benchmark in a package of a tree.
 func (t Tree) Compile(ctx context.Context, pkg string) error {
-	env, err := goenv.TestEnviron(t.Dir)
+	env, err := sys.TestEnviron(t.Dir)
 	if err != nil {
 		return err
 	}
-	cmd := exec.CommandContext(ctx, "go", "test", "-c", "-o", t.Binary, "./"+pkg)
-	cmd.Dir = t.Dir
-	cmd.Env = env
-	if out, err := cmd.CombinedOutput(); err != nil {
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		return fmt.Errorf("build the benchmark in %s: %w\n%s", t.Dir, err, out)
+	if err := sys.Run(ctx, sys.Command(ctx, t.Dir, env, "go", "test", "-c", "-o", t.Binary, "./"+pkg)); err != nil {
+		return fmt.Errorf("build the benchmark in %s: %w", t.Dir, err)
 	}
 	return nil
 }
@@ -315,27 +308,25 @@ func (b *Bench) one(ctx context.Context, run Run, number string) (*Report, error
 	if run.Case == ClaimTemplate {
 		function += "Upstream"
 	}
-	env, err := goenv.TestEnviron(tree.Dir)
+	env, err := sys.TestEnviron(tree.Dir)
 	if err != nil {
 		return nil, err
 	}
 	// The limit of the testing package does not hold for benchmarks.
 	ctx, cancel := context.WithTimeoutCause(ctx, run.Timeout, fmt.Errorf("not done after %s", run.Timeout))
 	defer cancel()
-	cmd := exec.CommandContext(ctx, tree.Binary,
+	cmd := sys.Command(ctx, filepath.Join(tree.Dir, Package), append(env,
+		"PATH="+b.Path+string(filepath.ListSeparator)+os.Getenv("PATH"),
+		"TMPDIR="+temp,
+		"KUBE_CACHE_MUTATION_DETECTOR=false",
+		"RESERVEDFOR_BENCH_REPORT="+reportFile,
+	), tree.Binary,
 		"-test.run=^$",
 		fmt.Sprintf("-test.bench=^%s$/^%s$/^%s$", function, run.Case, run.workload()),
 		"-test.benchtime=1x",
 		"-test.timeout=0",
 		"-perf-scheduling-label-filter=",
 		"-data-items-dir="+temp,
-	)
-	cmd.Dir = filepath.Join(tree.Dir, Package)
-	cmd.Env = append(env,
-		"PATH="+b.Path+string(filepath.ListSeparator)+os.Getenv("PATH"),
-		"TMPDIR="+temp,
-		"KUBE_CACHE_MUTATION_DETECTOR=false",
-		"RESERVEDFOR_BENCH_REPORT="+reportFile,
 	)
 	if run.Gate {
 		cmd.Env = append(cmd.Env, "RESERVEDFOR_BENCH_GATES="+b.Gate+"=true")
@@ -348,11 +339,6 @@ func (b *Bench) one(ctx context.Context, run Run, number string) (*Report, error
 	var end tailBuffer
 	cmd.Stdout = io.MultiWriter(log, &end)
 	cmd.Stderr = cmd.Stdout
-
-	// etcd must not survive.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	cmd.WaitDelay = 10 * time.Second
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
@@ -370,7 +356,8 @@ func (b *Bench) one(ctx context.Context, run Run, number string) (*Report, error
 		// it does then is to shut down an API server, for many seconds.
 		report = readReport(reportFile)
 	}
-	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+	// etcd must not survive.
+	_ = sys.Signal(cmd, syscall.SIGKILL)
 	if running {
 		<-ended
 	}

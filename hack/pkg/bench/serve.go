@@ -26,14 +26,13 @@ import (
 	"io/fs"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
 	"time"
 
-	"kubernetes-dra/hack/pkg/goenv"
+	"kubernetes-dra/hack/pkg/sys"
 )
 
 // Comparison is how one API server did beside another one.
@@ -124,7 +123,7 @@ func (b *Bench) serveProcess(ctx context.Context, tree Tree, name string, s serv
 	if err != nil {
 		return nil, 0, err
 	}
-	env, err := goenv.TestEnviron(tree.Dir)
+	env, err := sys.TestEnviron(tree.Dir)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -133,18 +132,14 @@ func (b *Bench) serveProcess(ctx context.Context, tree Tree, name string, s serv
 		return nil, 0, err
 	}
 	file := filepath.Join(temp, "server.json")
-	cmd := exec.Command(tree.Binary, "-test.run=^TestServe$", "-test.timeout=10m")
-	cmd.Dir = filepath.Join(tree.Dir, s.pkg)
-	cmd.Env = append(env,
-		"PATH="+b.Path+string(filepath.ListSeparator)+os.Getenv("PATH"),
-		"TMPDIR="+temp,
+	// It ends when its standard input does, also after ctx.
+	cmd := sys.Command(context.WithoutCancel(ctx), filepath.Join(tree.Dir, s.pkg), slices.Concat(env, []string{
+		"PATH=" + b.Path + string(filepath.ListSeparator) + os.Getenv("PATH"),
+		"TMPDIR=" + temp,
 		"KUBE_CACHE_MUTATION_DETECTOR=false",
-		s.variable+"="+file,
-	)
-	cmd.Env = append(cmd.Env, s.env...)
+		s.variable + "=" + file,
+	}, s.env), tree.Binary, "-test.run=^TestServe$", "-test.timeout=10m")
 	cmd.Stdout, cmd.Stderr = log, log
-	// etcd must not survive.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, 0, err
@@ -160,7 +155,8 @@ func (b *Bench) serveProcess(ctx context.Context, tree Tree, name string, s serv
 		case <-ended:
 		case <-time.After(20 * time.Second):
 		}
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+		// etcd must not survive.
+		_ = sys.Signal(cmd, syscall.SIGKILL)
 		_ = log.Close()
 		_ = os.RemoveAll(temp)
 	}

@@ -38,10 +38,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"kubernetes-dra/hack/pkg/dist/image"
+	"kubernetes-dra/hack/pkg/sys"
 	"kubernetes-dra/hack/pkg/tools"
 	"kubernetes-dra/hack/pkg/tree/ledger"
 )
@@ -203,11 +203,7 @@ func (c *Cluster) save() error {
 	if err != nil {
 		return err
 	}
-	fresh := c.path(stateFile + ".new")
-	if err := os.WriteFile(fresh, append(content, '\n'), 0o600); err != nil {
-		return err
-	}
-	return os.Rename(fresh, c.path(stateFile))
+	return sys.WriteFile(c.path(stateFile), append(content, '\n'), 0o600)
 }
 
 // path is below the cluster's folder.
@@ -474,30 +470,7 @@ func (c *Cluster) address(component string) string {
 
 // lock waits until no other process starts or stops the cluster.
 func (c *Cluster) lock(ctx context.Context) (func(), error) {
-	f, err := os.OpenFile(c.Options.Dir+".lock", os.O_CREATE|os.O_RDWR, 0o644)
-	if err != nil {
-		return nil, err
-	}
-	for waited := false; ; {
-		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-		if err == nil {
-			return func() { _ = f.Close() }, nil
-		}
-		if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR) {
-			_ = f.Close()
-			return nil, fmt.Errorf("lock %s: %w", f.Name(), err)
-		}
-		if !waited {
-			c.Log("another process starts or stops this cluster, waiting for it")
-			waited = true
-		}
-		select {
-		case <-ctx.Done():
-			_ = f.Close()
-			return nil, context.Cause(ctx)
-		case <-time.After(200 * time.Millisecond):
-		}
-	}
+	return sys.Lock(ctx, c.Options.Dir+".lock", func() { c.Log("another process starts or stops this cluster, waiting for it") })
 }
 
 // poll calls check every quarter of a second until it returns no error. The

@@ -34,6 +34,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"kubernetes-dra/hack/pkg/sys"
 	"kubernetes-dra/hack/pkg/tools"
 )
 
@@ -153,15 +154,10 @@ func (c *Cluster) buildPrograms(ctx context.Context) error {
 		{"dra-driver", "./test/cluster/driver"},
 		{NetworkDaemonSet, "./cmd/dra-network-driver"},
 	} {
-		cmd := exec.CommandContext(ctx, "go", "build", "-o", c.own(p.program), p.pkg)
-		cmd.Dir = c.Options.Repo
 		// Images have no C library.
-		cmd.Env = append(os.Environ(), "GOWORK=off", "CGO_ENABLED=0")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			if ctx.Err() != nil {
-				return context.Cause(ctx)
-			}
-			return fmt.Errorf("go build %s: %w: %s", p.pkg, err, strings.TrimSpace(string(out)))
+		env := append(os.Environ(), "GOWORK=off", "CGO_ENABLED=0")
+		if err := sys.Run(ctx, sys.Command(ctx, c.Options.Repo, env, "go", "build", "-o", c.own(p.program), p.pkg)); err != nil {
+			return fmt.Errorf("%s: %w", p.pkg, err)
 		}
 	}
 	c.Log("programs of the real node are built after %s", time.Since(start).Round(100*time.Millisecond))

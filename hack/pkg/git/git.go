@@ -25,18 +25,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"os/exec"
 	"strings"
-	"syscall"
+
+	"kubernetes-dra/hack/pkg/sys"
 )
 
 // Dir is a directory in which git runs: a work tree or a repository.
 type Dir string
 
-// Cmd returns the command "git args..." in d, ready to run. It runs in a
-// process group of its own, so that a Ctrl-C at the terminal reaches carry
-// alone: what git does to a tree is stopped through ctx or not at all.
+// Cmd returns the command "git args..." in d, ready to run. What git does to a
+// tree is stopped through ctx or not at all, see [sys.Command].
 func (d Dir) Cmd(ctx context.Context, args ...string) *exec.Cmd {
 	settings := []string{
 		"-c", "core.autocrlf=false",
@@ -53,24 +52,13 @@ func (d Dir) Cmd(ctx context.Context, args ...string) *exec.Cmd {
 		"-c", "advice.detachedHead=false",
 		"-c", "diff.indentHeuristic=true",
 	}
-	cmd := exec.CommandContext(ctx, "git", append(settings, args...)...)
-	cmd.Dir = string(d)
-	cmd.Env = Environ()
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	return cmd
+	return sys.Command(ctx, string(d), Environ(), "git", append(settings, args...)...)
 }
 
 // Environ is the environment of every git command: that of this process
 // without what would make git behave differently.
 func Environ() []string {
-	var env []string
-	for _, kv := range os.Environ() {
-		if strings.HasPrefix(kv, "GIT_") || strings.HasPrefix(kv, "LC_") || strings.HasPrefix(kv, "LANG") {
-			continue
-		}
-		env = append(env, kv)
-	}
-	return append(env,
+	return sys.Without([]string{"GIT_*", "LC_*", "LANG*"},
 		"GIT_CONFIG_GLOBAL=/dev/null",
 		"GIT_CONFIG_NOSYSTEM=1",
 		"GIT_ATTR_NOSYSTEM=1",

@@ -24,10 +24,8 @@ limitations under the License.
 package tools
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -35,8 +33,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
+
+	"kubernetes-dra/hack/pkg/sys"
 )
 
 // Tool is a module in hack/tools with the programs that are built from it.
@@ -145,7 +144,7 @@ func Build(ctx context.Context, repo string, names []string, log func(format str
 	if err := os.MkdirAll(out, 0o755); err != nil {
 		return err
 	}
-	unlock, err := lock(ctx, filepath.Join(filepath.Dir(out), "lock"), log)
+	unlock, err := sys.Lock(ctx, filepath.Join(filepath.Dir(out), "lock"), func() { log("another carry builds tools, waiting for it") })
 	if err != nil {
 		return err
 	}
@@ -282,34 +281,6 @@ func Version(repo, name string) (string, error) {
 	return "", fmt.Errorf("%s is not pinned", path.Join("hack/tools", name))
 }
 
-// lock waits until no other carry builds tools.
-func lock(ctx context.Context, name string, log func(string, ...any)) (func(), error) {
-	f, err := os.OpenFile(name, os.O_CREATE|os.O_RDWR, 0o644)
-	if err != nil {
-		return nil, err
-	}
-	for waited := false; ; {
-		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-		if err == nil {
-			return func() { _ = f.Close() }, nil
-		}
-		if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR) {
-			_ = f.Close()
-			return nil, fmt.Errorf("lock %s: %w", name, err)
-		}
-		if !waited {
-			log("another carry builds tools, waiting for it")
-			waited = true
-		}
-		select {
-		case <-ctx.Done():
-			_ = f.Close()
-			return nil, context.Cause(ctx)
-		case <-time.After(200 * time.Millisecond):
-		}
-	}
-}
-
 // heartbeat calls beat every 15 seconds until it is stopped.
 func heartbeat(beat func()) (stop func()) {
 	done := make(chan struct{})
@@ -328,31 +299,9 @@ func heartbeat(beat func()) (stop func()) {
 	return func() { close(done) }
 }
 
-// run runs a command and returns its output; what it wrote to its standard
-// error is part of the error.
+// run runs a command and returns its output.
 func run(ctx context.Context, dir string, env []string, name string, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Dir = dir
-	for _, kv := range os.Environ() {
-		// These would build something else.
-		switch key, _, _ := strings.Cut(kv, "="); key {
-		case "GOOS", "GOARCH", "GOFLAGS", "GOWORK", "GOBIN", "GOEXPERIMENT", "CGO_ENABLED":
-		default:
-			cmd.Env = append(cmd.Env, kv)
-		}
-	}
-	cmd.Env = append(cmd.Env, env...)
-	var stdout, stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	// The go command has children.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	cmd.WaitDelay = 5 * time.Second
-	if err := cmd.Run(); err != nil {
-		if ctx.Err() != nil {
-			return "", context.Cause(ctx)
-		}
-		return "", fmt.Errorf("%s %s: %w\n%s", name, strings.Join(args, " "), err, strings.TrimSpace(stderr.String()))
-	}
-	return stdout.String(), nil
+	// These would build something else.
+	foreign := []string{"GOOS", "GOARCH", "GOFLAGS", "GOWORK", "GOBIN", "GOEXPERIMENT", "CGO_ENABLED"}
+	return sys.Output(ctx, sys.Command(ctx, dir, sys.Without(foreign, env...), name, args...))
 }

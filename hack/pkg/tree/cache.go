@@ -27,7 +27,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"kubernetes-dra/hack/pkg/atomicfile"
+	"kubernetes-dra/hack/pkg/sys"
 )
 
 // Generated code takes a minute or more for each release, and depends on
@@ -57,7 +57,7 @@ func (t *Tree) Remember(key string) error {
 	if t.Cache == "" {
 		return nil
 	}
-	return atomicfile.Write(t.cacheFile("checked", key), []byte(t.Release.Version+"\n"))
+	return sys.WriteFile(t.cacheFile("checked", key), []byte(t.Release.Version+"\n"), 0o644)
 }
 
 // keepGenerated keeps the generated files of a commit.
@@ -86,7 +86,7 @@ func (b *build) keepGenerated(ctx context.Context, key string, edits []edit) err
 	if err := errors.Join(gob.NewEncoder(zip).Encode(files), zip.Close()); err != nil {
 		return err
 	}
-	return atomicfile.Write(b.cacheFile("generated", key), buffer.Bytes())
+	return sys.WriteFile(b.cacheFile("generated", key), buffer.Bytes(), 0o644)
 }
 
 // keptGenerated returns what keepGenerated kept, or [fs.ErrNotExist].

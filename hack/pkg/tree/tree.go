@@ -36,9 +36,8 @@ import (
 	"slices"
 	"strings"
 
-	"kubernetes-dra/hack/pkg/atomicfile"
 	"kubernetes-dra/hack/pkg/git"
-	"kubernetes-dra/hack/pkg/lockfile"
+	"kubernetes-dra/hack/pkg/sys"
 	"kubernetes-dra/hack/pkg/tree/ledger"
 	"kubernetes-dra/hack/pkg/tree/overlay"
 	"kubernetes-dra/hack/pkg/tree/upstream"
@@ -193,12 +192,12 @@ func writeJSON(name string, value any) error {
 	if err != nil {
 		return err
 	}
-	return atomicfile.Write(name, append(data, '\n'))
+	return sys.WriteFile(name, append(data, '\n'), 0o644)
 }
 
 // lock makes sure that one process at a time works on the release's tree.
 func (t *Tree) lock(ctx context.Context) (unlock func(), err error) {
-	return lockfile.Lock(ctx, filepath.Join(t.Output, ".lock"), func() {
+	return sys.Lock(ctx, filepath.Join(t.Output, ".lock"), func() {
 		t.Log("waiting for another carry to be done with %s", t.Dir())
 	})
 }

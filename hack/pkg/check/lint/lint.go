@@ -19,25 +19,20 @@ limitations under the License.
 package lint
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path"
 	"path/filepath"
 	"slices"
-	"strings"
-	"syscall"
 	"time"
 
 	"sigs.k8s.io/yaml"
 
-	"kubernetes-dra/hack/pkg/atomicfile"
 	"kubernetes-dra/hack/pkg/git"
-	"kubernetes-dra/hack/pkg/goenv"
+	"kubernetes-dra/hack/pkg/sys"
 	"kubernetes-dra/hack/pkg/tools"
 	"kubernetes-dra/hack/pkg/tree"
 )
@@ -65,7 +60,7 @@ func (l *Linter) Modules(ctx context.Context) error {
 	var errs []error
 	for _, module := range modules {
 		start := time.Now()
-		env := append(goenv.Environ(), "GOWORK=off")
+		env := append(sys.GoEnviron(), "GOWORK=off")
 		err := l.run(ctx, filepath.Join(l.Repo, module), env, filepath.Join(l.Repo, ".golangci.yaml"), "./...")
 		if err != nil {
 			errs = append(errs, fmt.Errorf("module %s: %w", module, err))
@@ -105,13 +100,13 @@ func (l *Linter) Tree(ctx context.Context, t *tree.Tree, s *tree.State) error {
 		return err
 	}
 	file := filepath.Join(t.Output, upstreamName)
-	if err := atomicfile.Write(file, config); err != nil {
+	if err := sys.WriteFile(file, config, 0o644); err != nil {
 		return err
 	}
 	start := time.Now()
 	t.Log("linting %d packages of %s", len(packages), t.Release.Version)
 	args := append([]string{"--new-from-rev=" + s.Base}, packages...)
-	if err := l.run(ctx, t.Dir(), goenv.Environ(), file, args...); err != nil {
+	if err := l.run(ctx, t.Dir(), sys.GoEnviron(), file, args...); err != nil {
 		return fmt.Errorf("release %s: %w", t.Release.Name, err)
 	}
 	t.Log("no findings in %s, %s", t.Release.Version, time.Since(start).Round(time.Second))
@@ -217,22 +212,7 @@ const memory = "3GiB"
 // run runs golangci-lint. Its findings are the error.
 func (l *Linter) run(ctx context.Context, dir string, env []string, config string, args ...string) error {
 	args = append([]string{"run", "--config=" + config, "--concurrency=1", "--allow-parallel-runners"}, args...)
-	cmd := exec.CommandContext(ctx, l.program(), args...)
-	cmd.Dir = dir
 	// Results hold paths. So clones do not share them.
-	cmd.Env = append(env, "GOLANGCI_LINT_CACHE="+filepath.Join(l.Repo, "_output", "lint"), "GOMEMLIMIT="+memory)
-	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &out
-	// It runs the go command.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	cmd.WaitDelay = 5 * time.Second
-	err := cmd.Run()
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	if err != nil {
-		return fmt.Errorf("golangci-lint: %w\n%s", err, strings.TrimSpace(out.String()))
-	}
-	return nil
+	env = append(env, "GOLANGCI_LINT_CACHE="+filepath.Join(l.Repo, "_output", "lint"), "GOMEMLIMIT="+memory)
+	return sys.Run(ctx, sys.Command(ctx, dir, env, l.program(), args...))
 }

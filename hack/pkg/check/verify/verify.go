@@ -37,6 +37,7 @@ import (
 	"sync"
 
 	"kubernetes-dra/hack/pkg/git"
+	"kubernetes-dra/hack/pkg/sys"
 	"kubernetes-dra/hack/pkg/tree"
 	"kubernetes-dra/hack/pkg/tree/codegen"
 	"kubernetes-dra/hack/pkg/tree/ledger"
@@ -472,27 +473,17 @@ func (v *Verifier) shell(ctx context.Context) error {
 	if len(scripts) == 0 {
 		return nil
 	}
-	cmd := exec.CommandContext(ctx, "shellcheck", append([]string{"--external-sources", "--source-path=SCRIPTDIR"}, scripts...)...)
-	cmd.Dir = v.Repo
-	out, err := cmd.CombinedOutput()
+	err := sys.Run(ctx, sys.Command(ctx, v.Repo, nil, "shellcheck", append([]string{"--external-sources", "--source-path=SCRIPTDIR"}, scripts...)...))
 	if errors.Is(err, exec.ErrNotFound) {
 		return errors.New("shellcheck is not installed: \"make deps\" installs it when it is root, otherwise run apt-get install shellcheck")
 	}
-	if err != nil {
-		return fmt.Errorf("%w\n%s", err, bytes.TrimSpace(out))
-	}
-	return nil
+	return err
 }
 
 // vet runs go vet on the root module, and on the one in it.
 func (v *Verifier) vet(ctx context.Context) error {
-	cmd := exec.CommandContext(ctx, "go", "vet", "./...", "kubernetes-dra/cnistatus/...")
-	cmd.Dir = v.Repo
-	cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=-mod=readonly")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%w\n%s", err, bytes.TrimSpace(out))
-	}
-	return nil
+	env := append(os.Environ(), "GOWORK=off", "GOFLAGS=-mod=readonly")
+	return sys.Run(ctx, sys.Command(ctx, v.Repo, env, "go", "vet", "./...", "kubernetes-dra/cnistatus/..."))
 }
 
 // trees builds the tree of each carried release, and compares the API delta

@@ -19,7 +19,6 @@ package binaries
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -32,8 +31,7 @@ import (
 	"strings"
 	"time"
 
-	"kubernetes-dra/hack/pkg/goenv"
-	"kubernetes-dra/hack/pkg/lockfile"
+	"kubernetes-dra/hack/pkg/sys"
 )
 
 // Names are the binaries that are built unless others are asked for.
@@ -68,7 +66,7 @@ type Options struct {
 // Build builds the binaries. It does nothing if they are there already, built
 // in the same way from the same commit.
 func Build(ctx context.Context, o Options) error {
-	unlock, err := lockfile.Lock(ctx, filepath.Join(o.Bin, ".lock"), func() { o.Log("waiting for another build of %s", o.Bin) })
+	unlock, err := sys.Lock(ctx, filepath.Join(o.Bin, ".lock"), func() { o.Log("waiting for another build of %s", o.Bin) })
 	if err != nil {
 		return err
 	}
@@ -102,9 +100,9 @@ func Build(ctx context.Context, o Options) error {
 // environ is that of the go command.
 func (o Options) environ() []string {
 	if o.Arch == "" {
-		return goenv.Environ()
+		return sys.GoEnviron()
 	}
-	return goenv.Environ("GOOS=linux", "GOARCH="+o.Arch)
+	return sys.GoEnviron("GOOS=linux", "GOARCH="+o.Arch)
 }
 
 // ldflags set the version, like upstream's hack/lib/version.sh. They concern
@@ -214,13 +212,11 @@ type file struct {
 }
 
 func newStamp(ctx context.Context, o Options, args []string) (*stamp, error) {
-	cmd := exec.CommandContext(ctx, "go", "env", "GOVERSION", "GOFLAGS", "GOOS", "GOARCH", "GOAMD64", "GOARM64", "CGO_ENABLED")
-	cmd.Env = o.environ()
-	out, err := cmd.Output()
+	out, err := sys.Output(ctx, sys.Command(ctx, "", o.environ(), "go", "env", "GOVERSION", "GOFLAGS", "GOOS", "GOARCH", "GOAMD64", "GOARM64", "CGO_ENABLED"))
 	if err != nil {
-		return nil, fmt.Errorf("go env: %w", err)
+		return nil, err
 	}
-	return &stamp{Go: string(bytes.TrimSpace(out)), Args: args}, nil
+	return &stamp{Go: strings.TrimSpace(out), Args: args}, nil
 }
 
 func (s *stamp) matches(name string, o Options) bool {

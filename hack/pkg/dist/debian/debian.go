@@ -29,7 +29,6 @@ import (
 	"maps"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -37,7 +36,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"kubernetes-dra/hack/pkg/atomicfile"
+	"kubernetes-dra/hack/pkg/sys"
 )
 
 // Keyring has the keys of Debian. It is in the package debian-archive-keyring.
@@ -139,7 +138,7 @@ func Pin(ctx context.Context, file string, a Apt) (*Lock, error) {
 	if err := errors.Join(err, l.check()); err != nil {
 		return nil, err
 	}
-	return l, atomicfile.Write(file, slices.Concat(l.byHand, []byte(pinned), packages))
+	return l, sys.WriteFile(file, slices.Concat(l.byHand, []byte(pinned), packages), 0o644)
 }
 
 // findMirror sets the mirror if there is none.
@@ -288,13 +287,9 @@ func (a *Apt) unpack(ctx context.Context, p Package, cache string, root *os.Root
 
 // run returns what a program prints.
 func run(ctx context.Context, name string, args ...string) ([]byte, error) {
-	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Env = append(os.Environ(), "LC_ALL=C", "TAR_OPTIONS=")
-	var stderr strings.Builder
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
+	out, err := sys.Output(ctx, sys.Command(ctx, "", append(os.Environ(), "LC_ALL=C", "TAR_OPTIONS="), name, args...))
 	if err != nil {
-		return out, fmt.Errorf("%s (of Debian or Ubuntu): %w: %s", strings.Join(cmd.Args, " "), errors.Join(context.Cause(ctx), err), strings.TrimSpace(stderr.String()))
+		return nil, fmt.Errorf("%w; %s is a program of Debian or Ubuntu", err, name)
 	}
-	return out, nil
+	return []byte(out), nil
 }

@@ -31,8 +31,9 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
+
+	"kubernetes-dra/hack/pkg/sys"
 )
 
 // Options say what is built.
@@ -178,18 +179,15 @@ var baseImageFlag = regexp.MustCompile(`--base-image .*\(default "([^"]+)"\)`)
 // defaultBaseImage asks kind for the base image that belongs to its version.
 func defaultBaseImage(ctx context.Context, kind string) (string, error) {
 	args := []string{"build", "node-image", "--help"}
-	out, err := exec.CommandContext(ctx, kind, args...).CombinedOutput()
+	out, err := sys.Output(ctx, sys.Command(ctx, "", nil, kind, args...))
 	if err != nil {
-		if ctx.Err() != nil {
-			return "", context.Cause(ctx)
-		}
-		return "", fmt.Errorf("%s %s: %w\n%s", kind, strings.Join(args, " "), err, bytes.TrimSpace(out))
+		return "", err
 	}
-	match := baseImageFlag.FindSubmatch(out)
+	match := baseImageFlag.FindStringSubmatch(out)
 	if match == nil {
 		return "", fmt.Errorf("%s %s does not say what its base image is: name one with --base-image", kind, strings.Join(args, " "))
 	}
-	return string(match[1]), nil
+	return match[1], nil
 }
 
 // What kind says about its work.
@@ -212,13 +210,7 @@ func (o Options) run(ctx context.Context, kind string) error {
 		"--image=" + o.Image, "--base-image=" + o.BaseImage, o.Tarball,
 	}
 	o.Log("kind %s", strings.Join(args, " "))
-	cmd := exec.CommandContext(ctx, kind, args...)
-	cmd.Env = append(os.Environ(), "TMPDIR="+scratch)
-	// A Ctrl-C ends kind and what it started from here, so that there is one
-	// who cleans up.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	cmd.WaitDelay = 5 * time.Second
+	cmd := sys.Command(ctx, "", append(os.Environ(), "TMPDIR="+scratch), kind, args...)
 	var said bytes.Buffer
 	// The same writer for both, so that there is one copy at a time.
 	output := io.MultiWriter(o.Output, &said)

@@ -22,7 +22,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path"
 	"path/filepath"
 	"regexp"
@@ -30,7 +29,7 @@ import (
 	"slices"
 	"strings"
 
-	"kubernetes-dra/hack/pkg/goenv"
+	"kubernetes-dra/hack/pkg/sys"
 )
 
 // module is one that is in a binary.
@@ -128,17 +127,12 @@ func licencesIn(dir string) (map[string]string, error) {
 // path@version.
 func moduleFolders(ctx context.Context, tree string) (map[string]string, error) {
 	const format = `{{with .Replace}}{{.Path}}@{{.Version}}{{else}}{{.Path}}@{{.Version}}{{end}}{{"\t"}}{{.Dir}}`
-	cmd := exec.CommandContext(ctx, "go", "list", "-m", "-f", format, "all")
-	cmd.Dir = tree
-	cmd.Env = goenv.Environ()
-	var stderr strings.Builder
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
+	out, err := sys.Output(ctx, sys.Command(ctx, tree, sys.GoEnviron(), "go", "list", "-m", "-f", format, "all"))
 	if err != nil {
-		return nil, fmt.Errorf("go list -m all in %s: %w: %s", tree, err, strings.TrimSpace(stderr.String()))
+		return nil, fmt.Errorf("in %s: %w", tree, err)
 	}
 	folders := map[string]string{}
-	for line := range strings.Lines(string(out)) {
+	for line := range strings.Lines(out) {
 		name, dir, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "\t")
 		folders[name] = dir
 	}

@@ -38,7 +38,7 @@ import (
 
 	"kubernetes-dra/hack/pkg/dist/binaries"
 	"kubernetes-dra/hack/pkg/dist/image"
-	"kubernetes-dra/hack/pkg/lockfile"
+	"kubernetes-dra/hack/pkg/sys"
 )
 
 // Registry is the one that upstream's images are named after. kind and kubeadm
@@ -94,7 +94,7 @@ func Build(ctx context.Context, o Options) error {
 	if o.ProxyBase == nil {
 		return errors.New("nothing says what the image of kube-proxy has beside kube-proxy")
 	}
-	unlock, err := lockfile.Lock(ctx, o.Output+".lock", func() { o.Build.Log("waiting for another build of %s", o.Output) })
+	unlock, err := sys.Lock(ctx, o.Output+".lock", func() { o.Build.Log("waiting for another build of %s", o.Output) })
 	if err != nil {
 		return err
 	}

@@ -24,16 +24,15 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"kubernetes-dra/hack/pkg/cluster"
+	"kubernetes-dra/hack/pkg/sys"
 )
 
 // attempts is how often a spec that fails gets run. Specs have deadlines, which
@@ -135,12 +134,7 @@ func (r *Run) ginkgo(ctx context.Context, args []string, specs int) error {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(temp) }()
-	cmd := exec.CommandContext(ctx, r.program(ginkgoProgram), args...)
-	cmd.Dir = r.LogDir
-	cmd.Env = append(os.Environ(), "TMPDIR="+temp)
-	// The processes of the suite are children of it.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd := sys.Command(ctx, r.LogDir, append(os.Environ(), "TMPDIR="+temp), r.program(ginkgoProgram), args...)
 	cmd.Stderr = log
 	out, err := cmd.StdoutPipe()
 	if err != nil {

@@ -25,14 +25,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/onsi/ginkgo/v2/types"
 
-	"kubernetes-dra/hack/pkg/goenv"
+	"kubernetes-dra/hack/pkg/sys"
 )
 
 // labelFilter selects the specs about DRA. Up to 1.32 they have no label of
@@ -72,8 +71,8 @@ func (s *Suite) Build(ctx context.Context) error {
 		what, dir string
 		env, args []string
 	}{
-		{"the suite", s.Tree, goenv.Environ(), []string{"test", "-c", stripped, "-o", s.program(suiteProgram), "./test/e2e"}},
-		{"what it runs with", s.Tree, goenv.Environ(), []string{
+		{"the suite", s.Tree, sys.GoEnviron(), []string{"test", "-c", stripped, "-o", s.program(suiteProgram), "./test/e2e"}},
+		{"what it runs with", s.Tree, sys.GoEnviron(), []string{
 			"build", stripped, "-o", s.Bin + string(filepath.Separator),
 			"github.com/onsi/ginkgo/v2/ginkgo", "./test/images/" + agnhost, "./test/images/" + devicePlugin,
 		}},
@@ -82,13 +81,8 @@ func (s *Suite) Build(ctx context.Context) error {
 		}},
 	} {
 		s.Log("compile %s", b.what)
-		cmd := exec.CommandContext(ctx, "go", b.args...)
-		cmd.Dir, cmd.Env = b.dir, b.env
-		if out, err := cmd.CombinedOutput(); err != nil {
-			if ctx.Err() != nil {
-				return context.Cause(ctx)
-			}
-			return fmt.Errorf("in %s: go %s: %w\n%s", b.dir, strings.Join(b.args, " "), err, out)
+		if err := sys.Run(ctx, sys.Command(ctx, b.dir, b.env, "go", b.args...)); err != nil {
+			return fmt.Errorf("%s, in %s: %w", b.what, b.dir, err)
 		}
 	}
 	return nil
@@ -143,18 +137,7 @@ func listed(reports []types.Report) []Spec {
 
 // ask runs the suite without a cluster.
 func (s *Suite) ask(ctx context.Context, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, s.program(suiteProgram), args...)
-	cmd.Dir = s.Bin
-	var stderr strings.Builder
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if ctx.Err() != nil {
-		return "", context.Cause(ctx)
-	}
-	if err != nil {
-		return "", fmt.Errorf("%s %s: %w\n%s%s", s.program(suiteProgram), strings.Join(args, " "), err, out, stderr.String())
-	}
-	return string(out), nil
+	return sys.Output(ctx, sys.Command(ctx, s.Bin, nil, s.program(suiteProgram), args...))
 }
 
 func readReport(file string) ([]types.Report, error) {

@@ -18,7 +18,6 @@ limitations under the License.
 package testplan
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -26,13 +25,12 @@ import (
 	"io"
 	"maps"
 	"os"
-	"os/exec"
 	"path"
 	"path/filepath"
 	"slices"
 	"strings"
 
-	"kubernetes-dra/hack/pkg/goenv"
+	"kubernetes-dra/hack/pkg/sys"
 	"kubernetes-dra/hack/pkg/test/testrun"
 	"kubernetes-dra/hack/pkg/tree/ledger"
 	"kubernetes-dra/hack/pkg/tree/overlay"
@@ -267,7 +265,7 @@ func Gates(l *ledger.Ledger, release string) []string {
 
 // New determines what there is to test.
 func New(ctx context.Context, tree, release string, files []File, gates []string) (*Plan, error) {
-	env, err := goenv.TestEnviron(tree)
+	env, err := sys.TestEnviron(tree)
 	if err != nil {
 		return nil, err
 	}
@@ -343,18 +341,13 @@ func (p *Plan) targets(ctx context.Context, patterns map[string]bool, own map[st
 	if len(args) == 3 {
 		return nil, nil
 	}
-	cmd := exec.CommandContext(ctx, "go", args...)
-	cmd.Dir = p.Tree
-	cmd.Env = p.Env
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
+	out, err := sys.Output(ctx, sys.Command(ctx, p.Tree, p.Env, "go", args...))
 	if err != nil {
-		return nil, fmt.Errorf("go list: %w\n%s", err, stderr.String())
+		return nil, err
 	}
 	var targets []Target
 	var errs []error
-	for decoder := json.NewDecoder(bytes.NewReader(out)); ; {
+	for decoder := json.NewDecoder(strings.NewReader(out)); ; {
 		var l listed
 		if err := decoder.Decode(&l); errors.Is(err, io.EOF) {
 			break
@@ -501,14 +494,12 @@ func (p *Plan) Compile(ctx context.Context, dir string, progress func(Target), f
 			t.Proof = testrun.GateProof
 		}
 		t.Binary = filepath.Join(dir, strings.ReplaceAll(strings.TrimPrefix(t.Path, "k8s.io/kubernetes/test/integration/"), "/", "-")+".test")
-		cmd := exec.CommandContext(ctx, "go", "test", "-c", flag, "-o", t.Binary, t.Path)
-		cmd.Dir = p.Tree
-		cmd.Env = p.Env
-		if out, err := cmd.CombinedOutput(); err != nil {
-			if ctx.Err() != nil {
-				return nil, context.Cause(ctx)
-			}
-			failed(t, fmt.Errorf("%w\n%s", err, out))
+		err := sys.Run(ctx, sys.Command(ctx, p.Tree, p.Env, "go", "test", "-c", flag, "-o", t.Binary, t.Path))
+		if ctx.Err() != nil {
+			return nil, err
+		}
+		if err != nil {
+			failed(t, err)
 			continue
 		}
 		targets = append(targets, t)

@@ -31,6 +31,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"kubernetes-dra/hack/pkg/sys"
 )
 
 // maxReruns is how often a failed test of upstream gets another chance.
@@ -320,6 +322,7 @@ func (s *stepRun) all(ctx context.Context, packages []Package) *results {
 // command runs one test binary or one "go test".
 func (s *stepRun) command(ctx context.Context, packages []Package, skip []string, extra ...string) *results {
 	var cmd *exec.Cmd
+	env := append(os.Environ(), s.Env...)
 	if p := packages[0]; p.Binary != "" {
 		args := []string{"tool", "test2json", "-t", "-p", p.Path, p.Binary, "-test.v=test2json"}
 		for _, flag := range slices.Concat(s.Flags, extra) {
@@ -328,8 +331,7 @@ func (s *stepRun) command(ctx context.Context, packages []Package, skip []string
 		if len(skip) > 0 {
 			args = append(args, "-test.skip="+skipPattern(skip))
 		}
-		cmd = exec.CommandContext(ctx, "go", args...)
-		cmd.Dir = p.Dir
+		cmd = sys.Command(ctx, p.Dir, env, "go", args...)
 	} else {
 		args := slices.Concat([]string{"test", "-json"}, s.Flags, extra)
 		if len(skip) > 0 {
@@ -338,15 +340,10 @@ func (s *stepRun) command(ctx context.Context, packages []Package, skip []string
 		for _, p := range packages {
 			args = append(args, p.Path)
 		}
-		cmd = exec.CommandContext(ctx, "go", args...)
-		cmd.Dir = s.Dir
+		cmd = sys.Command(ctx, s.Dir, env, "go", args...)
 	}
-	cmd.Env = append(os.Environ(), s.Env...)
-
-	// A test may start other processes, for example etcd. None of them must
-	// survive when the run gets interrupted. But first everybody may clean up.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) }
+	// When the run gets interrupted, everybody may clean up first.
+	cmd.Cancel = func() error { return sys.Signal(cmd, syscall.SIGINT) }
 	cmd.WaitDelay = time.Minute
 
 	res := newResults()
@@ -376,10 +373,8 @@ func (s *stepRun) command(ctx context.Context, packages []Package, skip []string
 	err := cmd.Run()
 	_ = writer.Close()
 	wg.Wait()
-	if cmd.Process != nil {
-		// A test that panics or times out leaves its etcd behind.
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
-	}
+	// A test that panics or times out leaves its etcd behind.
+	_ = sys.Signal(cmd, syscall.SIGKILL)
 
 	// A binary which does not even get as far as the testing package, for
 	// example because etcd cannot be started, has no package event.

@@ -25,6 +25,7 @@ import (
 	"strings"
 
 	"kubernetes-dra/hack/pkg/git"
+	"kubernetes-dra/hack/pkg/sys"
 )
 
 // CheckBase checks that the generators change nothing in the untouched base: runs
@@ -77,7 +78,7 @@ func CheckBase(ctx context.Context, tree, revision, release string, opts Options
 		if err != nil {
 			return err
 		}
-		return fmt.Errorf("generators change the untouched %s:%s%s", revision, indented(after), indented(diff))
+		return fmt.Errorf("generators change the untouched %s:%s%s", revision, sys.Indented(after), sys.Indented(diff))
 	}
 	return nil
 }

@@ -419,21 +419,6 @@ func TestDropMissingModules(t *testing.T) {
 	}
 }
 
-func TestRunCommand(t *testing.T) {
-	tools := &tools{dir: t.TempDir(), env: os.Environ()}
-	err := tools.run(t.Context(), "sh", "-c", "for i in $(seq 1 100); do echo line $i; done; exit 7")
-	if err == nil || !strings.Contains(err.Error(), "sh: exit status 7\n\tline 61\n") || !strings.Contains(err.Error(), "line 100") || strings.Contains(err.Error(), "line 60\n") {
-		t.Errorf("expected the last %d lines of the output, got: %v", maxOutput, err)
-	}
-	out, err := tools.output(t.Context(), "sh", "-c", "echo out; echo err >&2")
-	if err != nil || out != "out\n" {
-		t.Errorf("expected only standard output, got %q, %v", out, err)
-	}
-	if err := tools.run(t.Context(), filepath.Join(t.TempDir(), "missing")); err == nil {
-		t.Error("expected an error for a missing program")
-	}
-}
-
 func TestEnviron(t *testing.T) {
 	t.Setenv("GOFLAGS", "-mod=vendor")
 	t.Setenv("GOWORK", "off")

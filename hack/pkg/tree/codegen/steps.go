@@ -30,6 +30,7 @@ import (
 	"strings"
 
 	"kubernetes-dra/hack/pkg/git"
+	"kubernetes-dra/hack/pkg/sys"
 )
 
 // boilerplate is the licence header for generated Go code.
@@ -312,7 +313,7 @@ func (g *generation) openapi(ctx context.Context) error {
 	}
 	if added, missing := difference(known, found); len(added)+len(missing) > 0 {
 		return fmt.Errorf("violations of API rules differ from %s:%s", exceptions,
-			indented(strings.Join(append(prefixed("+ ", added), prefixed("- ", missing)...), "\n")))
+			sys.Indented(strings.Join(append(prefixed("+ ", added), prefixed("- ", missing)...), "\n")))
 	}
 	return nil
 }
@@ -397,7 +398,7 @@ func (g *generation) fixtures(ctx context.Context) error {
 		cmd := g.tools.command(ctx, test, "-test.run", cases)
 		cmd.Dir = g.path(externalDir)
 		cmd.Env = append(slices.Clone(cmd.Env), env...)
-		return runCommand(cmd)
+		return sys.Run(ctx, cmd)
 	}
 	// It fails if it had to write something. The second run decides.
 	if err := run("UPDATE_COMPATIBILITY_FIXTURE_DATA=true"); err != nil && ctx.Err() != nil {

@@ -19,14 +19,13 @@ package codegen
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
-	"time"
+
+	"kubernetes-dra/hack/pkg/sys"
 )
 
 // generators are the packages of the tree which have to be built, besides the
@@ -94,22 +93,14 @@ func buildTools(ctx context.Context, tree, repo, bin string) (*tools, error) {
 // environ is the environment of this process without what would let the same
 // commands do something else on another machine.
 func environ(settings ...string) []string {
-	var env []string
-	for _, kv := range os.Environ() {
-		name, _, _ := strings.Cut(kv, "=")
-		switch {
-		case strings.HasPrefix(name, "LC_"), strings.HasPrefix(name, "GIT_"),
-			name == "LANG", name == "GOFLAGS", name == "GOWORK", name == "GO111MODULE",
-			name == "GOOS", name == "GOARCH", name == "GOBIN", name == "GODEBUG", name == "GOEXPERIMENT",
-			strings.HasPrefix(name, "KUBE_"), name == "UPDATE_COMPATIBILITY_FIXTURE_DATA":
-			continue
-		}
-		env = append(env, kv)
+	unwanted := []string{
+		"LC_*", "LANG", "GIT_*", "KUBE_*", "UPDATE_COMPATIBILITY_FIXTURE_DATA",
+		"GOFLAGS", "GOWORK", "GO111MODULE", "GOOS", "GOARCH", "GOBIN", "GODEBUG", "GOEXPERIMENT",
 	}
 	// With -trimpath, what is in the build cache does not depend on where the
 	// tree is: the check of the base and the next tree don't have to
 	// compile everything again, and neither has the build of the binaries.
-	env = append(env, "LC_ALL=C", "GOFLAGS=-buildvcs=false -trimpath")
+	env := sys.Without(unwanted, "LC_ALL=C", "GOFLAGS=-buildvcs=false -trimpath")
 	if os.Getenv("GOGC") == "" {
 		// Generators are short-lived and allocate a lot. This makes
 		// them a quarter faster.
@@ -124,59 +115,15 @@ func (t *tools) command(ctx context.Context, name string, args ...string) *exec.
 	if t.bin != "" && name != "go" && !filepath.IsAbs(name) {
 		name = filepath.Join(t.bin, name)
 	}
-	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Dir = t.dir
-	cmd.Env = t.env
-	// go-to-protobuf has children of its own.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	cmd.WaitDelay = 5 * time.Second
-	return cmd
+	return sys.Command(ctx, t.dir, t.env, name, args...)
 }
 
 // run runs a command. What it printed is part of the error if it fails.
 func (t *tools) run(ctx context.Context, name string, args ...string) error {
-	return runCommand(t.command(ctx, name, args...))
+	return sys.Run(ctx, t.command(ctx, name, args...))
 }
 
 // output runs a command and returns what it wrote to its standard output.
 func (t *tools) output(ctx context.Context, name string, args ...string) (string, error) {
-	var stdout strings.Builder
-	cmd := t.command(ctx, name, args...)
-	cmd.Stdout = &stdout
-	if err := runCommand(cmd); err != nil {
-		return "", err
-	}
-	return stdout.String(), nil
-}
-
-func runCommand(cmd *exec.Cmd) error {
-	var out strings.Builder
-	cmd.Stderr = &out
-	if cmd.Stdout == nil {
-		cmd.Stdout = &out
-	}
-	if err := cmd.Run(); err != nil {
-		what := filepath.Base(cmd.Path)
-		if len(cmd.Args) > 1 && what == "go" {
-			what += " " + cmd.Args[1]
-		}
-		return fmt.Errorf("%s: %w%s", what, err, indented(out.String()))
-	}
-	return nil
-}
-
-// maxOutput is how many of the last lines of a failed command are shown.
-const maxOutput = 40
-
-func indented(out string) string {
-	out = strings.TrimSpace(out)
-	if out == "" {
-		return ""
-	}
-	lines := strings.Split(out, "\n")
-	if len(lines) > maxOutput {
-		lines = lines[len(lines)-maxOutput:]
-	}
-	return "\n\t" + strings.Join(lines, "\n\t")
+	return sys.Output(ctx, t.command(ctx, name, args...))
 }

@@ -25,8 +25,8 @@ import (
 	"path/filepath"
 	"strings"
 
-	"kubernetes-dra/hack/pkg/atomicfile"
 	"kubernetes-dra/hack/pkg/git"
+	"kubernetes-dra/hack/pkg/sys"
 	"kubernetes-dra/hack/pkg/tree/overlay"
 )
 
@@ -67,7 +67,7 @@ func WorkTree(ctx context.Context, repo, dir, from, to string) (work, conflicts 
 	if _, err := git.Dir(repo).Run(ctx, "worktree", "add", "--quiet", "--detach", "--", work, "HEAD"); err != nil {
 		return "", "", err
 	}
-	return work, conflicts, atomicfile.Write(filepath.Join(work, filepath.FromSlash(sign)), []byte(purpose+"\n"))
+	return work, conflicts, sys.WriteFile(filepath.Join(work, filepath.FromSlash(sign)), []byte(purpose+"\n"), 0o644)
 }
 
 // checkCommitted refuses a repository with an overlay that the work tree would not get.

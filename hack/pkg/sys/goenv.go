@@ -14,24 +14,19 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package goenv is the environment in which the go command runs in a
-// Kubernetes tree. Binaries, unit tests and integration tests share it,
-// because then they share the build cache: what one of them compiled need not
-// be compiled again for the other.
-package goenv
+package sys
 
 import (
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 )
 
 // ours are the variables that are set here and not taken from the user.
 var ours = []string{"GOFLAGS", "GOWORK", "GO111MODULE", "CGO_ENABLED", "GOEXPERIMENT", "GOARCH", "GOOS"}
 
-// Environ returns the environment of this process with what a Kubernetes tree
-// needs, followed by extra.
+// GoEnviron returns the environment of this process with what the go command needs in a
+// Kubernetes tree, followed by extra. Binaries, unit tests and integration tests
+// share it, because then they share the build cache.
 //
 //   - CGO_ENABLED=0: upstream's release binaries are static, too. Only the
 //     race detector needs cgo: pass CGO_ENABLED=1 for it, which compiles
@@ -42,12 +37,8 @@ var ours = []string{"GOFLAGS", "GOWORK", "GO111MODULE", "CGO_ENABLED", "GOEXPERI
 //     need [TestEnviron] for it.
 //   - no version control stamp: the version is set by the linker.
 //   - the tree's own go.work, found from the current folder.
-func Environ(extra ...string) []string {
-	env := slices.DeleteFunc(os.Environ(), func(kv string) bool {
-		name, _, _ := strings.Cut(kv, "=")
-		return slices.Contains(ours, name)
-	})
-	return append(append(env, "GOFLAGS=-buildvcs=false -trimpath", "CGO_ENABLED=0"), extra...)
+func GoEnviron(extra ...string) []string {
+	return append(Without(ours, "GOFLAGS=-buildvcs=false -trimpath", "CGO_ENABLED=0"), extra...)
 }
 
 // TestEnviron returns the environment for the tests of the Kubernetes tree in the
@@ -76,5 +67,5 @@ func TestEnviron(tree string, extra ...string) ([]string, error) {
 			return nil, err
 		}
 	}
-	return Environ(append([]string{"TEST_SRCDIR=" + parent, "TEST_WORKSPACE=" + workspace}, extra...)...), nil
+	return GoEnviron(append([]string{"TEST_SRCDIR=" + parent, "TEST_WORKSPACE=" + workspace}, extra...)...), nil
 }

@@ -14,9 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package lockfile lets one process at a time do something. The lock ends with
-// the process, however it ends; nothing has to be cleaned up.
-package lockfile
+package sys
 
 import (
 	"context"
@@ -27,7 +25,8 @@ import (
 )
 
 // Lock locks the file, which it creates, and returns a function that unlocks
-// it. If another process has the lock, it calls waiting, and waits.
+// it. If another process has the lock, it calls waiting, and waits. The lock ends
+// with the process, however it ends; nothing has to be cleaned up.
 func Lock(ctx context.Context, name string, waiting func()) (unlock func(), err error) {
 	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 		return nil, err

@@ -14,18 +14,18 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package atomicfile writes files that are complete whenever they are there.
-package atomicfile
+package sys
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 )
 
-// Write replaces a file as a whole or not at all, whoever else does so at the same
+// WriteFile replaces a file as a whole or not at all, whoever else does so at the same
 // time. It makes the folder if there is none.
-func Write(name string, content []byte) error {
+func WriteFile(name string, content []byte, mode fs.FileMode) error {
 	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 		return err
 	}
@@ -35,7 +35,7 @@ func Write(name string, content []byte) error {
 	}
 	defer os.Remove(tmp.Name())
 	_, err = tmp.Write(content)
-	if err := errors.Join(err, tmp.Chmod(0o644), tmp.Close()); err != nil {
+	if err := errors.Join(err, tmp.Chmod(mode), tmp.Close()); err != nil {
 		return err
 	}
 	return os.Rename(tmp.Name(), name)
