@@ -18,8 +18,8 @@ SHELL := bash
 .DEFAULT_GOAL := build
 
 # RELEASE is the Kubernetes release: one of those that hack/ledger.yaml has as
-# carried.
-RELEASE ?= 1.36
+# carried. Without it, the newest of them.
+RELEASE ?=
 export RELEASE
 # FEATURE is the slug of the feature to which "make save" attributes edits of
 # upstream files.
@@ -36,31 +36,25 @@ PROXY_BASE ?=
 # QUICK=1 makes "make bench" short.
 QUICK ?=
 
-# For programs in images, which have no C library, and for one build cache of all.
-# The race detector turns it on for itself.
-export CGO_ENABLED := 0
-
-# The Go command brings the tool up to date before each use; that takes no time
-# if it is.
-CARRY := GOWORK=off go build -o _output/bin/carry ./hack/carry && exec _output/bin/carry
+CARRY := hack/carry.sh
 
 ##@ Build
 
 .PHONY: build
-build: ## Build the tree and its binaries into _output/$(RELEASE)/bin. The default. DBG=1 keeps symbols.
-	@$(CARRY) build --release $(RELEASE)
+build: ## Build the tree and its binaries into _output/<release>/bin. The default. DBG=1 keeps symbols.
+	@$(CARRY) build --release "$(RELEASE)"
 
 .PHONY: tree
-tree: ## Build the Kubernetes tree _output/$(RELEASE)/kubernetes.
-	@$(CARRY) tree --release $(RELEASE)
+tree: ## Build the Kubernetes tree _output/<release>/kubernetes.
+	@$(CARRY) tree --release "$(RELEASE)"
 
 .PHONY: patches
-patches: ## Write the tree's commits as a series for git am into _output/$(RELEASE)/patches.
-	@$(CARRY) patches --release $(RELEASE)
+patches: ## Write the tree's commits as a series for git am into _output/<release>/patches.
+	@$(CARRY) patches --release "$(RELEASE)"
 
 .PHONY: release
-release: ## Server tarballs, images, checksums, SBOM into _output/$(RELEASE)/release. ARCH=amd64,arm64
-	@$(CARRY) release --release $(RELEASE) $(if $(ARCH),--arch $(ARCH)) $(if $(MIRROR),--mirror $(MIRROR)) $(if $(PROXY_BASE),--proxy-base $(PROXY_BASE))
+release: ## Server tarballs, images, checksums, SBOM into _output/<release>/release. ARCH=amd64,arm64
+	@$(CARRY) release --release "$(RELEASE)" $(if $(ARCH),--arch $(ARCH)) $(if $(MIRROR),--mirror $(MIRROR)) $(if $(PROXY_BASE),--proxy-base $(PROXY_BASE))
 
 ##@ Run
 
@@ -70,49 +64,49 @@ up: ## Start a cluster on this machine. hack/local-up-cluster.sh has its variabl
 
 .PHONY: down
 down: ## Stop the cluster, and leave nothing behind.
-	@$(CARRY) down --release $(RELEASE)
+	@$(CARRY) down --release "$(RELEASE)"
 
 .PHONY: demo
 demo: ## Tell the shared-claim story on a cluster; start one if none runs.
-	@$(CARRY) demo --release $(RELEASE)
+	@$(CARRY) demo --release "$(RELEASE)"
 
 .PHONY: demo-network
 demo-network: ## Give two pods an additional interface, and show its status.
-	@$(CARRY) demo --network --release $(RELEASE)
+	@$(CARRY) demo --network --release "$(RELEASE)"
 
 ##@ Test
 
 .PHONY: test
 test: deps ## Everything that a contributor must pass, and shortly for the other releases. With RELEASE=x: everything for x alone.
-	@$(CARRY) test --release $(RELEASE) $(if $(filter file,$(origin RELEASE)),--others)
+	@$(CARRY) test --release "$(RELEASE)" $(if $(filter file,$(origin RELEASE)),--others)
 
 .PHONY: test-unit
 test-unit: ## Unit tests of all packages that we touch, ours and upstream's.
-	@$(CARRY) test --release $(RELEASE) --unit
+	@$(CARRY) test --release "$(RELEASE)" --unit
 
 .PHONY: test-integration
 test-integration: ## Tests with a real API server and etcd.
-	@$(CARRY) test --release $(RELEASE) --integration
+	@$(CARRY) test --release "$(RELEASE)" --integration
 
 .PHONY: test-e2e
 test-e2e: ## Tests of the binaries in real clusters.
-	@$(CARRY) test --release $(RELEASE) --e2e
+	@$(CARRY) test --release "$(RELEASE)" --e2e
 
 .PHONY: test-kubeadm
 test-kubeadm: ## A release taken home: kubeadm init, the shared-claim story, kubeadm reset. Not part of test: it needs fixed ports.
-	@$(CARRY) test --release $(RELEASE) --kubeadm
+	@$(CARRY) test --release "$(RELEASE)" --kubeadm
 
 .PHONY: test-e2e-upstream
 test-e2e-upstream: deps ## Upstream's DRA specs on a cluster, patched beside unpatched. Not part of test: it takes half an hour.
-	@$(CARRY) e2e --release $(RELEASE)
+	@$(CARRY) e2e --release "$(RELEASE)"
 
 .PHONY: fuzz
 fuzz: ## Each fuzz target for FUZZTIME (2m). Not part of test, which runs their seeds.
-	@$(CARRY) fuzz --release $(RELEASE) $(if $(FUZZTIME),--time $(FUZZTIME))
+	@$(CARRY) fuzz --release "$(RELEASE)" $(if $(FUZZTIME),--time $(FUZZTIME))
 
 .PHONY: test-drop
 test-drop: ## Compile all releases without each of the features. Not part of test: it takes long.
-	@$(CARRY) drop $(if $(filter-out file,$(origin RELEASE)),--release $(RELEASE)) $(if $(FEATURE),--feature $(FEATURE))
+	@$(CARRY) drop $(if $(filter-out file,$(origin RELEASE)),--release "$(RELEASE)") $(if $(FEATURE),--feature $(FEATURE))
 
 .PHONY: verify
 verify: deps ## Check ledger, seams, formatting, generated API delta, orphan files; all releases.
@@ -120,17 +114,17 @@ verify: deps ## Check ledger, seams, formatting, generated API delta, orphan fil
 
 .PHONY: lint
 lint: deps ## Lint the overlay as Kubernetes does, our other Go code, and shell scripts.
-	@$(CARRY) lint --release $(RELEASE)
+	@$(CARRY) lint --release "$(RELEASE)"
 
 .PHONY: bench
 bench: ## Benchmarks, patched beside unpatched. QUICK=1 is done in five minutes.
-	@$(CARRY) bench --release $(RELEASE) $(if $(QUICK),--quick)
+	@$(CARRY) bench --release "$(RELEASE)" $(if $(QUICK),--quick)
 
 ##@ Develop
 
 .PHONY: save
 save: ## Take edits made inside the tree back into the overlay. FEATURE=<slug> for upstream files without a seam.
-	@$(CARRY) save --release $(RELEASE) $(if $(FEATURE),--feature $(FEATURE))
+	@$(CARRY) save --release "$(RELEASE)" $(if $(FEATURE),--feature $(FEATURE))
 
 .PHONY: update
 update: ## Write what is derived: API delta, tables and files in documents, canonical seams, gofmt.
@@ -142,7 +136,7 @@ port: ## Bring the overlay to another release by three-way merges, in a git work
 
 .PHONY: pin
 pin: ## Pin the version that the ledger has for RELEASE.
-	@$(CARRY) pin --release $(RELEASE)
+	@$(CARRY) pin --release "$(RELEASE)"
 
 .PHONY: pin-proxy
 pin-proxy: ## Pin the newest Debian packages for kube-proxy's image.
@@ -158,6 +152,6 @@ clean: down ## Remove everything that was built.
 
 .PHONY: help
 help: ## Show this list.
-	@awk 'BEGIN { FS = ":.*## "; print "make <target> [RELEASE=$(RELEASE)]" } \
+	@awk 'BEGIN { FS = ":.*## "; print "make <target> [RELEASE=x]" } \
 		/^##@/ { printf "\n%s\n", substr($$0, 5) } \
 		/^[a-z0-9-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))

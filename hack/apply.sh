@@ -24,10 +24,7 @@ set -o errexit
 set -o nounset
 set -o pipefail
 
-repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 checkout=${1:?usage: hack/apply.sh <checkout> [--release 1.36] [--skip-generated]}
 shift
 checkout=$(realpath -- "$checkout")
-cd "$repo"
-GOWORK=off CGO_ENABLED=0 go build -o _output/bin/carry ./hack/carry
-exec _output/bin/carry apply "$checkout" "$@"
+exec "$(dirname "${BASH_SOURCE[0]}")/carry.sh" apply "$checkout" "$@"

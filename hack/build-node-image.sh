@@ -24,6 +24,4 @@ set -o errexit
 set -o nounset
 set -o pipefail
 
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
-GOWORK=off go build -o _output/bin/carry ./hack/carry
-exec _output/bin/carry node-image ${RELEASE:+--release "${RELEASE}"} "$@"
+exec "$(dirname "${BASH_SOURCE[0]}")/carry.sh" node-image ${RELEASE:+--release "${RELEASE}"} "$@"

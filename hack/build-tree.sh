@@ -19,5 +19,4 @@ set -o errexit
 set -o nounset
 set -o pipefail
 
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
-exec make --no-print-directory tree ${1:+RELEASE="$1"}
+exec "$(dirname "${BASH_SOURCE[0]}")/carry.sh" tree ${1:+--release "$1"}

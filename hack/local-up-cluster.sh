@@ -38,8 +38,6 @@ set -o errexit
 set -o nounset
 set -o pipefail
 
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
-
 args=()
 case "${1:-}" in
 "") ;;
@@ -68,5 +66,4 @@ if [[ "${REAL_NODE:-true}" == false ]]; then
   args+=(--no-real-node)
 fi
 
-GOWORK=off go build -o _output/bin/carry ./hack/carry
-exec _output/bin/carry up "${args[@]}"
+exec "$(dirname "${BASH_SOURCE[0]}")/carry.sh" up "${args[@]}"

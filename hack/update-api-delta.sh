@@ -29,5 +29,5 @@ if (( $# == 0 )); then
   set -- ""
 fi
 for release; do
-  GOWORK=off go run ./hack/carry api-delta --update --release "${release}"
+  hack/carry.sh api-delta --update --release "${release}"
 done

@@ -22,5 +22,4 @@ set -o errexit
 set -o nounset
 set -o pipefail
 
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
-exec make --no-print-directory pin RELEASE="${1:?usage: hack/update-pin.sh <release>}"
+exec "$(dirname "${BASH_SOURCE[0]}")/carry.sh" pin --release "${1:?usage: hack/update-pin.sh <release>}"

@@ -20,4 +20,5 @@ set -o nounset
 set -o pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-exec make --no-print-directory verify
+hack/install-deps.sh
+exec hack/carry.sh verify

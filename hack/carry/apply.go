@@ -23,7 +23,6 @@ import (
 	"strings"
 
 	"kubernetes-dra/hack/pkg/tree"
-	"kubernetes-dra/hack/pkg/tree/ledger"
 )
 
 func init() {
@@ -88,11 +87,7 @@ func runApply(ctx context.Context, args []string) error {
 // that was asked for.
 func openTreeFor(c *tree.Checkout, release string) (*tree.Tree, error) {
 	if release == "" {
-		repo, err := repository()
-		if err != nil {
-			return nil, err
-		}
-		l, err := ledger.Load(repo)
+		_, l, err := openRepository()
 		if err != nil {
 			return nil, err
 		}

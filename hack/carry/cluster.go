@@ -27,7 +27,6 @@ import (
 	"time"
 
 	"kubernetes-dra/hack/pkg/cluster"
-	"kubernetes-dra/hack/pkg/tree/ledger"
 )
 
 func init() {
@@ -74,11 +73,7 @@ func addClusterFlags(flags *flag.FlagSet) *clusterFlags {
 
 // cluster returns the cluster that the flags describe.
 func (f *clusterFlags) cluster() (*cluster.Cluster, error) {
-	repo, err := repository()
-	if err != nil {
-		return nil, err
-	}
-	l, err := ledger.Load(repo)
+	repo, l, err := openRepository()
 	if err != nil {
 		return nil, err
 	}

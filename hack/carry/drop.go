@@ -52,11 +52,7 @@ func runDrop(ctx context.Context, args []string) error {
 	if flags.NArg() > 0 {
 		return fmt.Errorf("unexpected argument %q", flags.Arg(0))
 	}
-	repo, err := repository()
-	if err != nil {
-		return err
-	}
-	l, err := ledger.Load(repo)
+	repo, l, err := openRepository()
 	if err != nil {
 		return err
 	}

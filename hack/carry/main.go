@@ -30,6 +30,8 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+
+	"kubernetes-dra/hack/pkg/tree/ledger"
 )
 
 // command is a subcommand. Each stands in a file of its own, and registers
@@ -131,4 +133,13 @@ func repository() (string, error) {
 			return "", fmt.Errorf("%s is not in the repository: no hack/ledger.yaml at or above it", start)
 		}
 	}
+}
+
+// openRepository finds the repository, and reads its ledger.
+func openRepository() (repo string, l *ledger.Ledger, err error) {
+	if repo, err = repository(); err != nil {
+		return "", nil, err
+	}
+	l, err = ledger.Load(repo)
+	return repo, l, err
 }

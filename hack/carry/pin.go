@@ -21,7 +21,6 @@ import (
 	"errors"
 	"fmt"
 
-	"kubernetes-dra/hack/pkg/tree/ledger"
 	"kubernetes-dra/hack/pkg/tree/upstream"
 )
 
@@ -43,11 +42,7 @@ func runPin(ctx context.Context, args []string) error {
 	if *release == "" {
 		return errors.New("which release? --release 1.36")
 	}
-	repo, err := repository()
-	if err != nil {
-		return err
-	}
-	l, err := ledger.Load(repo)
+	repo, l, err := openRepository()
 	if err != nil {
 		return err
 	}

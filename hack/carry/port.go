@@ -20,8 +20,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
 
 	"kubernetes-dra/hack/pkg/tree/ledger"
@@ -50,11 +48,7 @@ func runPort(ctx context.Context, args []string) error {
 	if *from == "" || *to == "" || *from == *to {
 		return errors.New("from which release to which other one? --from 1.36 --to 1.37")
 	}
-	repo, err := repository()
-	if err != nil {
-		return err
-	}
-	l, err := ledger.Load(repo)
+	repo, l, err := openRepository()
 	if err != nil {
 		return err
 	}
@@ -98,23 +92,11 @@ func openBases(ctx context.Context, repo string, releases []*ledger.Release) (ma
 		if bases[r.Name] != nil {
 			continue
 		}
-		source, err := openBase(ctx, repo, r)
+		source, err := upstream.Open(ctx, repo, r)
 		if err != nil {
-			return nil, fmt.Errorf("release %s: %w", r.Name, err)
+			return nil, err
 		}
 		bases[r.Name] = source
 	}
 	return bases, nil
-}
-
-func openBase(ctx context.Context, repo string, r *ledger.Release) (*upstream.Source, error) {
-	_, err := os.Stat(filepath.Join(repo, filepath.FromSlash(upstream.PinDir(r.Name))))
-	if errors.Is(err, fs.ErrNotExist) && r.State != ledger.Carried {
-		return upstream.Preview(ctx, r)
-	}
-	pin, err := upstream.LoadPin(repo, r)
-	if err != nil {
-		return nil, err
-	}
-	return pin.Open(ctx, r.MissingModules)
 }

@@ -23,8 +23,6 @@ import (
 
 	"kubernetes-dra/hack/pkg/dist/debian"
 	"kubernetes-dra/hack/pkg/dist/release"
-	"kubernetes-dra/hack/pkg/tree/ledger"
-	"kubernetes-dra/hack/pkg/tree/upstream"
 )
 
 func init() {
@@ -72,13 +70,10 @@ func runRelease(ctx context.Context, args []string) error {
 		Output:        *output,
 		Architectures: strings.Split(*arches, ","),
 		Gates:         t.Ledger.Gates(t.Release.Name),
-		RuntimeConfig: upstream.RuntimeConfig(ledger.Minor(t.Release.Name)),
+		RuntimeConfig: t.Release.RuntimeConfig,
 		ProxyBase:     base,
-	}
-	if ledger.Minor(t.Release.Name) < 34 {
-		// It puts an IPv4 address in brackets, which Go does not take for a URL
-		// any more. Upstream's kubeadm was compiled with an older one.
-		options.IgnoredPreflightErrors = []string{"HTTPProxyCIDR"}
+
+		IgnoredPreflightErrors: t.Release.IgnoredPreflightErrors,
 	}
 	if err := release.Build(ctx, options); err != nil {
 		return err

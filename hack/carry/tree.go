@@ -25,7 +25,6 @@ import (
 
 	"kubernetes-dra/hack/pkg/tree"
 	"kubernetes-dra/hack/pkg/tree/codegen"
-	"kubernetes-dra/hack/pkg/tree/ledger"
 )
 
 func init() {
@@ -54,11 +53,7 @@ func runTree(ctx context.Context, args []string) error {
 // openTree returns the tree of a release, or of the newest one, as the
 // commands use it: with generators, and progress on the screen.
 func openTree(release string) (*tree.Tree, error) {
-	repo, err := repository()
-	if err != nil {
-		return nil, err
-	}
-	l, err := ledger.Load(repo)
+	repo, l, err := openRepository()
 	if err != nil {
 		return nil, err
 	}

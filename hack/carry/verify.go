@@ -23,7 +23,6 @@ import (
 	"kubernetes-dra/hack/pkg/check/verify"
 	"kubernetes-dra/hack/pkg/tree"
 	"kubernetes-dra/hack/pkg/tree/codegen"
-	"kubernetes-dra/hack/pkg/tree/ledger"
 )
 
 func init() {
@@ -41,11 +40,7 @@ func runVerify(ctx context.Context, args []string) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	repo, err := repository()
-	if err != nil {
-		return err
-	}
-	l, err := ledger.Load(repo)
+	repo, l, err := openRepository()
 	if err != nil {
 		return err
 	}

@@ -114,8 +114,8 @@ type Cluster struct {
 // state is what is remembered in cluster.json.
 type state struct {
 	Options Options
-	// Minor is that of the Kubernetes version: 36.
-	Minor int
+	// Facts are what the ledger says about the API server's release.
+	Facts ledger.Release
 	// Version is that of the API server: v1.36.3+dra.1.
 	Version string
 	// Ports of the components, by name.
@@ -238,7 +238,7 @@ func (c *Cluster) HasRealNode() (bool, string) {
 func (c *Cluster) KubernetesVersion() string { return c.Version }
 
 // MinorVersion is that of the API server, 36 for example.
-func (c *Cluster) MinorVersion() int { return c.Minor }
+func (c *Cluster) MinorVersion() int { return ledger.Minor(c.Facts.Name) }
 
 // id distinguishes clusters on one machine.
 func (c *Cluster) id() string { return "kubernetes-dra-" + strconv.Itoa(c.Ports[APIServer]) }
@@ -365,7 +365,7 @@ func (c *Cluster) up(ctx context.Context) error {
 	return c.save()
 }
 
-var versionPattern = regexp.MustCompile(`v1\.(\d+)\.\S+`)
+var versionPattern = regexp.MustCompile(`^v(1\.[1-9]\d*)\.\S+`)
 
 func (c *Cluster) findVersion(ctx context.Context) error {
 	programs := []string{APIServer, ControllerManager, Scheduler, "kubectl"}
@@ -381,21 +381,22 @@ func (c *Cluster) findVersion(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("%s --version: %w", APIServer, err)
 	}
-	match := versionPattern.FindStringSubmatch(string(out))
-	if match == nil {
-		// A developer's build without a stamp.
-		if c.Minor = ledger.Minor(c.Options.Release); c.Minor == 0 {
-			return fmt.Errorf("%s --version says %q", APIServer, strings.TrimSpace(string(out)))
-		}
-		c.Version = strings.TrimPrefix(strings.TrimSpace(string(out)), "Kubernetes ")
-		return nil
+	c.Version = strings.TrimPrefix(strings.TrimSpace(string(out)), "Kubernetes ")
+	// A developer's build has no stamp, and says v0.0.0 or so.
+	release := c.Options.Release
+	if match := versionPattern.FindStringSubmatch(c.Version); match != nil {
+		release = match[1]
 	}
-	c.Version = match[0]
-	c.Minor, err = strconv.Atoi(match[1])
-	if c.Minor == 0 {
-		c.Minor = ledger.Minor(c.Options.Release)
+	l, err := ledger.Load(c.Options.Repo)
+	if err != nil {
+		return err
 	}
-	return err
+	facts, err := l.Known(release)
+	if err != nil {
+		return fmt.Errorf("%s --version says %q: %w", APIServer, c.Version, err)
+	}
+	c.Facts = *facts
+	return nil
 }
 
 // choosePorts finds one for each component: those that were asked for, else

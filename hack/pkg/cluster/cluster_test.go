@@ -50,7 +50,6 @@ func newCluster(t *testing.T) *Cluster {
 			t.Fatal(err)
 		}
 	}
-	c.Minor = 36
 	c.Ports = map[string]int{}
 	if err := c.choosePorts(); err != nil {
 		t.Fatal(err)
@@ -146,18 +145,18 @@ func TestArgs(t *testing.T) {
 
 func TestRuntimeConfig(t *testing.T) {
 	for _, test := range []struct {
-		minor       int
+		facts       []string
 		extra, want string
 	}{
-		{36, "", ""},
-		{34, "api/all=true", "api/all=true"},
-		{33, "", "resource.k8s.io/v1beta1=true,resource.k8s.io/v1beta2=true"},
-		{32, "api/beta=true", "api/beta=true,resource.k8s.io/v1beta1=true"},
+		{nil, "", ""},
+		{nil, "api/all=true", "api/all=true"},
+		{[]string{"a/v1=true", "a/v2=true"}, "", "a/v1=true,a/v2=true"},
+		{[]string{"a/v1=true"}, "api/beta=true", "api/beta=true,a/v1=true"},
 	} {
 		c := newCluster(t)
-		c.Minor, c.Options.RuntimeConfig = test.minor, test.extra
+		c.Facts.RuntimeConfig, c.Options.RuntimeConfig = test.facts, test.extra
 		if got := c.runtimeConfig(); got != test.want {
-			t.Errorf("1.%d: want %q, got %q", test.minor, test.want, got)
+			t.Errorf("%q, %q: want %q, got %q", test.facts, test.extra, test.want, got)
 		}
 	}
 }

@@ -38,7 +38,6 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"kubernetes-dra/hack/pkg/tools"
-	"kubernetes-dra/hack/pkg/tree/upstream"
 )
 
 // auditPolicy keeps what tests look at: who wrote which object of
@@ -191,8 +190,7 @@ func (c *Cluster) runtimeConfig() string {
 	if c.Options.RuntimeConfig != "" {
 		list = append(list, c.Options.RuntimeConfig)
 	}
-	list = append(list, upstream.RuntimeConfig(c.Minor)...)
-	return strings.Join(list, ",")
+	return strings.Join(append(list, c.Facts.RuntimeConfig...), ",")
 }
 
 // healthURL is where a component of the control plane says how it is.
@@ -208,12 +206,12 @@ func (c *Cluster) healthURL(component string) string {
 }
 
 func (c *Cluster) startControlPlane(ctx context.Context) error {
-	if c.Minor < 34 {
-		if c.Options.Gates == nil {
-			c.Options.Gates = map[string]bool{}
-		}
-		if _, set := c.Options.Gates["DynamicResourceAllocation"]; !set {
-			c.Options.Gates["DynamicResourceAllocation"] = true
+	if c.Options.Gates == nil {
+		c.Options.Gates = map[string]bool{}
+	}
+	for _, gate := range c.Facts.Gates {
+		if _, set := c.Options.Gates[gate]; !set {
+			c.Options.Gates[gate] = true
 		}
 	}
 	for _, component := range []string{Etcd, APIServer} {

@@ -101,15 +101,7 @@ func New(repo string, l *ledger.Ledger, release string) (*Tree, error) {
 
 // download is what Open is unless a test replaces it.
 func (t *Tree) download(ctx context.Context, r *ledger.Release) (Upstream, error) {
-	pin, err := upstream.LoadPin(t.Repo, r)
-	if err != nil {
-		return nil, err
-	}
-	source, err := pin.Open(ctx, r.MissingModules)
-	if err != nil {
-		return nil, fmt.Errorf("release %s: %w", r.Name, err)
-	}
-	return source, nil
+	return upstream.Open(ctx, t.Repo, r)
 }
 
 // Dir is the work tree.
@@ -202,13 +194,12 @@ func (t *Tree) lock(ctx context.Context) (unlock func(), err error) {
 	})
 }
 
-// toolSources are the folders and files of this repository that decide, by
-// code and not by data, what a tree looks like.
-var toolSources = []string{
-	"hack/pkg/tree/codegen", "hack/pkg/git", "hack/pkg/tree/ledger", "hack/pkg/tree/overlay",
-	"hack/pkg/tree/patch", "hack/pkg/tree/protoc", "hack/pkg/tree", "hack/pkg/tree/upstream",
-	"hack/protoc",
-}
+// The packages whose code decides, beside the data, what a tree looks like, and those of
+// them that write generated code. What they import counts as well.
+var (
+	generatorPackages = []string{"hack/pkg/tree/codegen", "hack/protoc"}
+	treePackages      = append([]string{"hack/pkg/tree"}, generatorPackages...)
+)
 
 // inputs identifies everything that the tree is built from.
 func (t *Tree) inputs() (string, error) {
@@ -220,8 +211,12 @@ func (t *Tree) inputs() (string, error) {
 	if err != nil {
 		return "", err
 	}
+	code, err := sourceFiles(t.Repo, treePackages)
+	if err != nil {
+		return "", err
+	}
 	pin := upstream.PinDir(t.Release.Name)
-	for _, root := range slices.Concat(toolSources, roots, []string{pin, ledger.Path}) {
+	for _, root := range slices.Concat(code, roots, []string{pin, ledger.Path}) {
 		if err := hashFiles(h, t.Repo, root); err != nil {
 			return "", err
 		}
@@ -230,7 +225,7 @@ func (t *Tree) inputs() (string, error) {
 }
 
 // hashFiles adds the names, modes and contents of all files under root, which
-// may be missing, to the hash. Tests of the tool do not count.
+// may be missing, to the hash.
 func hashFiles(h io.Writer, repo, root string) error {
 	err := filepath.WalkDir(filepath.Join(repo, filepath.FromSlash(root)), func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
@@ -241,9 +236,6 @@ func hashFiles(h io.Writer, repo, root string) error {
 			return err
 		}
 		rel = filepath.ToSlash(rel)
-		if strings.HasPrefix(rel, "hack/pkg/") && strings.HasSuffix(rel, "_test.go") {
-			return nil
-		}
 		info, err := d.Info()
 		if err != nil {
 			return err
@@ -280,8 +272,12 @@ func (t *Tree) GeneratorsKey(s *State) (string, error) {
 	h := sha256.New()
 	// The generators format what they write with the go command's packages.
 	fmt.Fprintf(h, "%s\n%s\n", s.Base, runtime.Version())
-	for _, root := range []string{"hack/pkg/tree/codegen", "hack/pkg/tree/protoc", "hack/protoc"} {
-		if err := hashFiles(h, t.Repo, root); err != nil {
+	code, err := sourceFiles(t.Repo, generatorPackages)
+	if err != nil {
+		return "", err
+	}
+	for _, file := range code {
+		if err := hashFiles(h, t.Repo, file); err != nil {
 			return "", err
 		}
 	}

@@ -128,14 +128,9 @@ func (v *Verifier) pins(ctx context.Context) error {
 	var errs []error
 	v.sources = map[string]tree.Upstream{}
 	for _, r := range v.Ledger.Carried() {
-		pin, err := upstream.LoadPin(v.Repo, r)
+		source, err := upstream.Open(ctx, v.Repo, r)
 		if err != nil {
 			errs = append(errs, err)
-			continue
-		}
-		source, err := pin.Open(ctx, r.MissingModules)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("release %s: %w", r.Name, err))
 			continue
 		}
 		v.sources[r.Name] = source

@@ -75,6 +75,12 @@ type Release struct {
 	// Gates are feature gates which carried features depend on, and which
 	// are off by default in this release.
 	Gates []string `json:"gates,omitempty"`
+	// RuntimeConfig are the APIs of DRA that the API server serves only if
+	// its --runtime-config says so: "resource.k8s.io/v1beta1=true".
+	RuntimeConfig []string `json:"runtimeConfig,omitempty"`
+	// IgnoredPreflightErrors are checks of the release's kubeadm which fail on every
+	// machine.
+	IgnoredPreflightErrors []string `json:"ignoredPreflightErrors,omitempty"`
 	// MissingModules are the modules in upstream's go.work that the Go
 	// module proxy does not have.
 	MissingModules []string `json:"missingModules,omitempty"`

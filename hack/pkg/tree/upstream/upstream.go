@@ -67,6 +67,24 @@ type Pin struct {
 // PinDir is the folder of a release's pin, relative to the repository.
 func PinDir(release string) string { return path.Join("hack/releases", release) }
 
+// Open opens the untouched tree of a release. One that is planned need not have a pin, see
+// [Preview].
+func Open(ctx context.Context, repo string, release *ledger.Release) (*Source, error) {
+	_, err := os.Stat(filepath.Join(repo, PinDir(release.Name)))
+	if errors.Is(err, fs.ErrNotExist) && release.State != ledger.Carried {
+		return Preview(ctx, release)
+	}
+	pin, err := LoadPin(repo, release)
+	if err != nil {
+		return nil, err
+	}
+	source, err := pin.Open(ctx, release.MissingModules)
+	if err != nil {
+		return nil, fmt.Errorf("release %s: %w", release.Name, err)
+	}
+	return source, nil
+}
+
 // LoadPin reads the pin of a release.
 func LoadPin(repo string, release *ledger.Release) (*Pin, error) {
 	pin := &Pin{Dir: filepath.Join(repo, PinDir(release.Name)), sums: map[string]bool{}}
@@ -443,18 +461,4 @@ func (s *Source) Verify() error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// RuntimeConfig are the versions of resource.k8s.io that the API server of 1.<minor>
-// serves only if its --runtime-config says so: all but those of 1.34 and later, where
-// the API is v1.
-func RuntimeConfig(minor int) []string {
-	switch {
-	case minor >= 34:
-		return nil
-	case minor == 33:
-		return []string{"resource.k8s.io/v1beta1=true", "resource.k8s.io/v1beta2=true"}
-	default:
-		return []string{"resource.k8s.io/v1beta1=true"}
-	}
 }

@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# Copyright The Kubernetes Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+# Runs the tool: hack/carry.sh <command> [flags]. The Makefile and all scripts call
+# it. The go command brings the tool up to date first; that takes no time if it is.
+
+set -o errexit
+set -o nounset
+set -o pipefail
+
+repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cd "${repo}"
+# For programs in images, which have no C library, and for one build cache of all.
+export CGO_ENABLED=0
+GOWORK=off go build -o _output/bin/carry ./hack/carry
+exec _output/bin/carry "$@"
