@@ -18,11 +18,14 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"path/filepath"
 	"strings"
 
 	"kubernetes-dra/hack/pkg/dist/debian"
 	"kubernetes-dra/hack/pkg/dist/release"
+	"kubernetes-dra/hack/pkg/test/tested"
+	"kubernetes-dra/hack/pkg/tree"
 	"kubernetes-dra/hack/pkg/tree/ledger"
 	"kubernetes-dra/hack/pkg/tree/upstream"
 )
@@ -30,7 +33,7 @@ import (
 func init() {
 	register(command{
 		name:  "release",
-		args:  "[--release 1.36] [--arch amd64,arm64] [--output dir] [--mirror address | --proxy-base image@sha256:...]",
+		args:  "[--release 1.36] [--arch amd64,arm64] [--output dir] [--mirror address | --proxy-base image@sha256:...] [--untested]",
 		short: "server tarballs, checksums, configurations, into _output/<release>/release",
 		run:   runRelease,
 	})
@@ -43,6 +46,7 @@ func runRelease(ctx context.Context, args []string) error {
 	output := flags.String("output", "", "folder of the release (default: _output/<release>/release)")
 	mirror := flags.String("mirror", "", mirrorUsage)
 	baseImage := flags.String("proxy-base", "", "image with a digest that is the base of kube-proxy's (default: the Debian packages of "+release.ProxyLock+")")
+	untested := flags.Bool("untested", false, "also make a release of a tree that is not the tested one; its file "+release.UntestedFile+" says so")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -60,6 +64,13 @@ func runRelease(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
+	why, err := whyUntested(ctx, t)
+	if err != nil {
+		return err
+	}
+	if why != "" && !*untested {
+		return fmt.Errorf("release %s is not tested: %s\nRun \"make test RELEASE=%[1]s\" and commit %s, or go on without that: make release UNTESTED=1", t.Release.Name, why, tested.File(t.Release.Name))
+	}
 	base, err := release.DebianBase(filepath.Join(t.Repo, release.ProxyLock), debian.Apt{Mirror: *mirror, Cache: t.Cache})
 	if *baseImage != "" {
 		base, err = release.RegistryBase(*baseImage)
@@ -74,6 +85,7 @@ func runRelease(ctx context.Context, args []string) error {
 		Gates:         t.Ledger.Gates(t.Release.Name),
 		RuntimeConfig: upstream.RuntimeConfig(ledger.Minor(t.Release.Name)),
 		ProxyBase:     base,
+		Untested:      why,
 	}
 	if ledger.Minor(t.Release.Name) < 34 {
 		// It puts an IPv4 address in brackets, which Go does not take for a URL
@@ -84,5 +96,28 @@ func runRelease(ctx context.Context, args []string) error {
 		return err
 	}
 	t.Log("%s: %s for %s", options.Output, build.Version, strings.Join(options.Architectures, ", "))
+	if why != "" {
+		t.Log("UNTESTED: %s", why)
+	}
 	return nil
+}
+
+// whyUntested says why a tree that was built is not the tested one, nothing if it is.
+func whyUntested(ctx context.Context, t *tree.Tree) (string, error) {
+	record, err := tested.Load(t.Repo, t.Release.Name)
+	if err != nil {
+		return "", err
+	}
+	state, err := t.State()
+	if err != nil {
+		return "", err
+	}
+	content, err := t.Content(ctx, state)
+	if err != nil {
+		return "", err
+	}
+	if err := record.Matches(t.Release.Version, content); err != nil {
+		return err.Error(), nil
+	}
+	return "", nil
 }

@@ -67,6 +67,10 @@ type Pin struct {
 // PinDir is the folder of a release's pin, relative to the repository.
 func PinDir(release string) string { return path.Join("hack/releases", release) }
 
+// TestedFile stands in that folder beside the pin: what a whole run of the tests found. No
+// tree is made from it.
+const TestedFile = "tested.yaml"
+
 // LoadPin reads the pin of a release.
 func LoadPin(repo string, release *ledger.Release) (*Pin, error) {
 	pin := &Pin{Dir: filepath.Join(repo, PinDir(release.Name)), sums: map[string]bool{}}
