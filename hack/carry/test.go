@@ -156,7 +156,7 @@ func runTest(ctx context.Context, args []string) error {
 		return err
 	}
 	if err := r.record(ctx, all, clusters.Runner); err != nil {
-		return err
+		r.Fail("write what passed", err)
 	}
 	runners := []*testrun.Runner{clusters.Runner}
 	for _, o := range short {
@@ -321,7 +321,7 @@ func (r *testRun) wanted(condition func(testplan.Target) bool) func(testplan.Tar
 	return func(t testplan.Target) bool { return strings.Contains(t.Path, r.only) && condition(t) }
 }
 
-// unitPart checks the lists of feature gates, and runs unit tests.
+// unitPart checks the lists of feature gates, vets, and runs unit tests.
 func unitPart(ctx context.Context, r *testRun) error {
 	if err := r.prepare(ctx); err != nil {
 		return err
@@ -341,14 +341,10 @@ func unitPart(ctx context.Context, r *testRun) error {
 			})
 		}
 	}
-	steps := []testrun.Step{{Name: "our unit tests", Packages: testplan.Packages(r.plan.OwnUnit(), r.wanted(anyTarget)), Flags: []string{unitTimeout, noVet}}}
-	if r.short {
-		r.Do("vet", func() error { return r.vet(ctx) })
-	} else {
-		var err error
-		if steps, err = r.unitSteps(); err != nil {
-			return err
-		}
+	r.Do("vet", func() error { return r.vet(ctx) })
+	steps, err := r.unitSteps()
+	if err != nil {
+		return err
 	}
 	for _, step := range steps {
 		if len(step.Packages) == 0 {
@@ -369,20 +365,19 @@ func unitPart(ctx context.Context, r *testRun) error {
 	return nil
 }
 
-// The same order of flags everywhere, for the test cache.
-const (
-	unitTimeout = "-timeout=20m"
-	// noVet is for source that was vetted before.
-	noVet = "-vet=off"
-)
-
 func anyTarget(testplan.Target) bool { return true }
 
 // unitSteps run the unit tests as they are, that is with the feature gates off
 // except where a test says otherwise. Then upstream's tests run again with the gates
 // on. They do so without the race detector: what runs concurrently because of a
-// feature is covered by our own tests, which turn it on themselves.
+// feature is covered by our own tests, which turn it on themselves. A short run has
+// nothing but those.
 func (r *testRun) unitSteps() ([]testrun.Step, error) {
+	// The same order of flags everywhere, for the test cache. All was vetted before.
+	timeout, noVet := "-timeout=20m", "-vet=off"
+	if r.short {
+		return []testrun.Step{{Name: "our unit tests", Packages: testplan.Packages(r.plan.OwnUnit(), r.wanted(anyTarget)), Flags: []string{timeout, noVet}}}, nil
+	}
 	gatesOn, overlay, err := r.plan.GatesOn(filepath.Join(r.output, "test", "gates-on"))
 	if err != nil {
 		return nil, err
@@ -398,9 +393,9 @@ func (r *testRun) unitSteps() ([]testrun.Step, error) {
 	// hundred cases: more at the same time than there are CPUs.
 	waiting := "-p=4"
 	return []testrun.Step{
-		{Name: "unit", Packages: testplan.Packages(r.plan.Unit, r.wanted(noRace)), Flags: []string{unitTimeout}},
-		{Name: "unit, race detector", Packages: testplan.Packages(r.plan.Unit, r.wanted(race)), Flags: []string{unitTimeout, "-race", waiting}},
-		{Name: "unit, gates on", Packages: testplan.Packages(gatesOn, r.wanted(anyTarget)), Flags: []string{unitTimeout, noVet, overlay}},
+		{Name: "unit", Packages: testplan.Packages(r.plan.Unit, r.wanted(noRace)), Flags: []string{timeout, noVet}},
+		{Name: "unit, race detector", Packages: testplan.Packages(r.plan.Unit, r.wanted(race)), Flags: []string{timeout, noVet, "-race", waiting}},
+		{Name: "unit, gates on", Packages: testplan.Packages(gatesOn, r.wanted(anyTarget)), Flags: []string{timeout, noVet, overlay}},
 	}, nil
 }
 

@@ -18,9 +18,11 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -112,11 +114,28 @@ func TestRecord(t *testing.T) {
 			if tc.written && (record.Passed != 2 || len(record.Steps) != 2 || record.Matches("v1.36.3", r.built) != nil) {
 				t.Errorf("got %+v", record)
 			}
-			why, err := whyUntested(t.Context(), r.source)
-			if err != nil || (why == "") != tc.written {
+			if why, err := whyUntested(t.Context(), r.source, true); err != nil || (why == "") != tc.written {
 				t.Errorf("untested: %q, %v", why, err)
 			}
+			if _, err := whyUntested(t.Context(), r.source, false); (err == nil) != tc.written {
+				t.Errorf("got %v", err)
+			}
 		})
+	}
+}
+
+// The test with kubeadm makes a release before there can be a record.
+func TestKubeadmPartIsUntested(t *testing.T) {
+	before := commands
+	defer func() { commands = before }()
+	var got []string
+	commands = []command{{name: "release", run: func(_ context.Context, args []string) error {
+		got = args
+		return errors.New("enough")
+	}}}
+	r := &testRun{Runner: &testrun.Runner{Out: &bytes.Buffer{}}}
+	if err := kubeadmPart(t.Context(), r); err != nil || !slices.Contains(got, "--untested") {
+		t.Errorf("got %v, %q", err, got)
 	}
 }
 
