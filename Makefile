@@ -33,6 +33,10 @@ ARCH ?=
 # "make release" uses instead of Debian's packages.
 MIRROR ?=
 PROXY_BASE ?=
+# UNTESTED=1 lets "make release" go on when the tree is not the tested one.
+UNTESTED ?=
+# OTHERS=long makes "make test" run our integration tests of the other releases, too.
+OTHERS ?= short
 # QUICK=1 makes "make bench" short.
 QUICK ?=
 
@@ -53,8 +57,8 @@ patches: ## Write the tree's commits as a series for git am into _output/<releas
 	@$(CARRY) patches --release "$(RELEASE)"
 
 .PHONY: release
-release: ## Server tarballs, images, checksums, SBOM into _output/<release>/release. ARCH=amd64,arm64
-	@$(CARRY) release --release "$(RELEASE)" $(if $(ARCH),--arch $(ARCH)) $(if $(MIRROR),--mirror $(MIRROR)) $(if $(PROXY_BASE),--proxy-base $(PROXY_BASE))
+release: ## Server tarballs, images, checksums, SBOM into _output/<release>/release, if the tree is tested. ARCH=amd64,arm64 UNTESTED=1
+	@$(CARRY) release --release "$(RELEASE)" $(if $(ARCH),--arch $(ARCH)) $(if $(MIRROR),--mirror $(MIRROR)) $(if $(PROXY_BASE),--proxy-base $(PROXY_BASE)) $(if $(UNTESTED),--untested)
 
 ##@ Run
 
@@ -78,7 +82,7 @@ demo-network: ## Give two pods an additional interface, and show its status.
 
 .PHONY: test
 test: deps ## Everything that a contributor must pass, and shortly for the other releases. With RELEASE=x: everything for x alone.
-	@$(CARRY) test --release "$(RELEASE)" $(if $(filter file,$(origin RELEASE)),--others)
+	@$(CARRY) test --release "$(RELEASE)" $(if $(filter file,$(origin RELEASE)),--others $(OTHERS))
 
 .PHONY: test-unit
 test-unit: ## Unit tests of all packages that we touch, ours and upstream's.

@@ -28,7 +28,6 @@ import (
 	"kubernetes-dra/hack/pkg/sys"
 	"kubernetes-dra/hack/pkg/test/testplan"
 	"kubernetes-dra/hack/pkg/test/testrun"
-	"kubernetes-dra/hack/pkg/tree"
 	"kubernetes-dra/hack/pkg/tree/ledger"
 	"kubernetes-dra/hack/pkg/tree/overlay"
 )
@@ -106,21 +105,21 @@ func compileWithout(ctx context.Context, release, slug string) error {
 	if _, err := t.Build(ctx); err != nil {
 		return err
 	}
-	return vetTouched(ctx, t, files)
-}
-
-// vetTouched compiles the packages of the files, as far as they are in the tree, and vets them.
-func vetTouched(ctx context.Context, t *tree.Tree, files []testplan.File) error {
 	packages, err := touchedPackages(t.Dir(), files)
 	if err != nil {
 		return err
 	}
-	env, err := sys.TestEnviron(t.Dir())
+	t.Log("compiling %d packages", len(packages))
+	return vet(ctx, t.Dir(), packages)
+}
+
+// vet compiles packages of a tree with their tests, and vets them.
+func vet(ctx context.Context, dir string, packages []string) error {
+	env, err := sys.TestEnviron(dir)
 	if err != nil {
 		return err
 	}
-	t.Log("compiling %d packages", len(packages))
-	return sys.Run(ctx, sys.Command(ctx, t.Dir(), env, "go", append([]string{"vet"}, packages...)...))
+	return sys.Run(ctx, sys.Command(ctx, dir, env, "go", append([]string{"vet"}, packages...)...))
 }
 
 // touchedPackages lists the folders of Go files that are in the tree, in the form in which

@@ -18,6 +18,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"path/filepath"
 	"strings"
 
@@ -25,6 +26,8 @@ import (
 
 	"kubernetes-dra/hack/pkg/dist/debian"
 	"kubernetes-dra/hack/pkg/dist/release"
+	"kubernetes-dra/hack/pkg/test/tested"
+	"kubernetes-dra/hack/pkg/tree"
 	"kubernetes-dra/hack/pkg/tree/ledger"
 	"kubernetes-dra/hack/pkg/tree/upstream"
 )
@@ -32,7 +35,7 @@ import (
 func init() {
 	register(command{
 		name:  "release",
-		args:  "[--release 1.36] [--arch amd64,arm64] [--output dir] [--mirror address | --proxy-base image@sha256:...]",
+		args:  "[--release 1.36] [--arch amd64,arm64] [--output dir] [--mirror address | --proxy-base image@sha256:...] [--untested]",
 		short: "server tarballs, checksums, configurations, into _output/<release>/release",
 		run:   runRelease,
 	})
@@ -45,6 +48,7 @@ func runRelease(ctx context.Context, args []string) error {
 	output := flags.String("output", "", "folder of the release (default: _output/<release>/release)")
 	mirror := flags.String("mirror", "", mirrorUsage)
 	baseImage := flags.String("proxy-base", "", "image with a digest that is the base of kube-proxy's (default: the Debian packages of "+release.ProxyLock+")")
+	untested := flags.Bool("untested", false, "also make a release of a tree that is not the tested one; its file "+release.UntestedFile+" says so")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -59,6 +63,10 @@ func runRelease(ctx context.Context, args []string) error {
 		return err
 	}
 	build, err := buildOptions(ctx, t)
+	if err != nil {
+		return err
+	}
+	why, err := whyUntested(ctx, t, *untested)
 	if err != nil {
 		return err
 	}
@@ -81,6 +89,7 @@ func runRelease(ctx context.Context, args []string) error {
 		RuntimeConfig: t.Release.RuntimeConfig,
 		StandIns:      standIns,
 		ProxyBase:     base,
+		Untested:      why,
 
 		IgnoredPreflightErrors: t.Release.IgnoredPreflightErrors,
 	}
@@ -88,6 +97,9 @@ func runRelease(ctx context.Context, args []string) error {
 		return err
 	}
 	t.Log("%s: %s for %s", options.Output, build.Version, strings.Join(options.Architectures, ", "))
+	if why != "" {
+		t.Log("UNTESTED: %s", why)
+	}
 	return nil
 }
 
@@ -106,4 +118,29 @@ func standIns(repo string, r *ledger.Release) ([]release.StandIn, error) {
 		all = append(all, release.StandIn{Module: s.Module, Version: s.Version, Sum: sum, For: r.StagingVersion(), Why: s.Why})
 	}
 	return all, nil
+}
+
+// whyUntested says why a tree that was built is not the tested one, nothing if it is. Unless
+// that is allowed, it is an error.
+func whyUntested(ctx context.Context, t *tree.Tree, allowed bool) (string, error) {
+	record, err := tested.Load(t.Repo, t.Release.Name)
+	if err != nil {
+		return "", err
+	}
+	state, err := t.State()
+	if err != nil {
+		return "", err
+	}
+	content, err := t.Content(ctx, state)
+	if err != nil {
+		return "", err
+	}
+	switch err := record.Matches(t.Release.Version, content); {
+	case err == nil:
+		return "", nil
+	case allowed:
+		return err.Error(), nil
+	default:
+		return "", fmt.Errorf("release %s is not tested: %w\nRun \"make test RELEASE=%[1]s\" and commit %s, or go on without that: make release UNTESTED=1", t.Release.Name, err, tested.File(t.Release.Name))
+	}
 }

@@ -26,7 +26,9 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"time"
 
+	"kubernetes-dra/hack/pkg/test/tested"
 	"kubernetes-dra/hack/pkg/test/testplan"
 	"kubernetes-dra/hack/pkg/test/testrun"
 	"kubernetes-dra/hack/pkg/tools"
@@ -36,7 +38,7 @@ import (
 func init() {
 	register(command{
 		name:  "test",
-		args:  "[--release 1.36] [--others] [--verify] [--lint] [--hack] [--unit] [--integration] [--cluster] [--kubeadm] [--only text] [--tree dir]",
+		args:  "[--release 1.36] [--others short|long] [--verify] [--lint] [--hack] [--unit] [--integration] [--cluster] [--kubeadm] [--only text] [--tree dir]",
 		short: "run tests: all of them, or only some parts",
 		run:   runTest,
 	})
@@ -50,18 +52,22 @@ type testRun struct {
 	// given is a tree to test instead of the one that gets built.
 	given, output string
 	// tree and plan are set by prepare.
-	tree string
-	plan *testplan.Plan
-	only string
+	tree  string
+	plan  *testplan.Plan
+	only  string
+	files []testplan.File
+	// built is the git tree object of the tree that prepare built, empty if it has
+	// edits or was given.
+	built string
 	// short leaves out what takes long and says little that is not known from
-	// another release: the race detector, gates on, upstream's integration tests.
+	// another release: upstream's tests, the race detector.
 	short bool
 }
 
 func runTest(ctx context.Context, args []string) error {
 	flags := newFlags("test")
 	release := flags.String("release", "", "release to test (default: the newest)")
-	others := flags.Bool("others", false, "test the other releases as well, but shortly: unit tests, and our integration tests")
+	others := flags.String("others", "", "test the other releases as well: short (compile and vet what we touch, our unit tests) or long (our integration tests, too)")
 	given := flags.String("tree", "", "Kubernetes tree to test as it is (default: the one that gets built for the release)")
 	only := flags.String("only", "", "test only packages whose import path has this text")
 	parts := []struct {
@@ -92,6 +98,16 @@ func runTest(ctx context.Context, args []string) error {
 		all = all && !*part.wanted
 	}
 
+	// What the other releases get. It has to fit into the time that CI has.
+	shortParts, ok := map[string][]func(context.Context, *testRun) error{
+		"":      nil,
+		"short": {unitPart},
+		"long":  {unitPart, integrationPart},
+	}[*others]
+	if !ok {
+		return fmt.Errorf("--others must be short or long, not %q", *others)
+	}
+
 	t, err := openTree(*release)
 	if err != nil {
 		return err
@@ -99,7 +115,7 @@ func runTest(ctx context.Context, args []string) error {
 	// Runs go on at the same time, therefore each has results of its own.
 	r, clusters := newTestRun(t, *only), newTestRun(t, *only)
 	var short []*testRun
-	if *others {
+	if *others != "" {
 		for _, other := range t.Ledger.Carried() {
 			if other.Name == t.Release.Name {
 				continue
@@ -129,7 +145,7 @@ func runTest(ctx context.Context, args []string) error {
 		return err
 	}
 	// A large part of the other tests mostly waits. Together they use the CPUs.
-	waitForShort := inBackground(func() error { return testShort(ctx, short) })
+	waitForShort := inBackground(func() error { return testShort(ctx, short, shortParts) })
 	err = run(r, "unit")
 	waitForClusters := func() error { return nil }
 	if err == nil {
@@ -138,6 +154,9 @@ func runTest(ctx context.Context, args []string) error {
 	}
 	if err := errors.Join(err, waitForClusters(), waitForShort()); err != nil {
 		return err
+	}
+	if err := r.record(ctx, all, clusters.Runner); err != nil {
+		r.Fail("write what passed", err)
 	}
 	runners := []*testrun.Runner{clusters.Runner}
 	for _, o := range short {
@@ -171,17 +190,20 @@ func (r *testRun) prepare(ctx context.Context) error {
 		if _, err := r.source.Build(ctx); err != nil {
 			return err
 		}
+		var err error
+		if r.built, err = r.content(ctx); err != nil {
+			return err
+		}
 		r.tree = r.source.Dir()
 	}
 	var err error
 	if r.tree, err = filepath.Abs(r.tree); err != nil {
 		return err
 	}
-	files, err := testplan.Files(r.repo, r.source.Ledger, r.release)
-	if err != nil {
+	if r.files, err = testplan.Files(r.repo, r.source.Ledger, r.release); err != nil {
 		return err
 	}
-	if r.plan, err = testplan.New(ctx, r.tree, r.release, files, testplan.Gates(r.source.Ledger, r.release)); err != nil {
+	if r.plan, err = testplan.New(ctx, r.tree, r.release, r.files, testplan.Gates(r.source.Ledger, r.release)); err != nil {
 		return err
 	}
 	for _, pattern := range r.plan.Absent {
@@ -190,14 +212,48 @@ func (r *testRun) prepare(ctx context.Context) error {
 	return nil
 }
 
+// content is the git tree object of the tree that was built, empty if there are edits.
+func (r *testRun) content(ctx context.Context) (string, error) {
+	state, err := r.source.State()
+	if err != nil {
+		return "", err
+	}
+	edited, err := r.source.Edited(ctx)
+	if err != nil || len(edited) > 0 {
+		return "", err
+	}
+	return r.source.Content(ctx, state)
+}
+
+// record writes down what a run of all parts found, together with other runners of the
+// release, if it was whole and all of it passed on one tree.
+func (r *testRun) record(ctx context.Context, all bool, others ...*testrun.Runner) error {
+	total, steps := r.Counts(others...)
+	if !all || r.only != "" || r.given != "" || total.Failed > 0 {
+		return nil
+	}
+	content, err := r.content(ctx)
+	if err != nil {
+		return err
+	}
+	name := tested.File(r.release)
+	if content == "" || content != r.built {
+		fmt.Printf("%s is not written: the tree has edits, or changed while its tests ran\n", name)
+		return nil
+	}
+	fmt.Printf("%s is written: run \"make update\" for the table in the documents, and commit both\n", name)
+	return tested.Write(r.repo, r.release, &tested.Record{
+		Version: r.source.Release.Version, Tree: content, Date: time.Now().UTC().Format(time.DateOnly), Count: total, Steps: steps,
+	})
+}
+
 // testShort tests releases one after the other.
-func testShort(ctx context.Context, runs []*testRun) error {
+func testShort(ctx context.Context, runs []*testRun, parts []func(context.Context, *testRun) error) error {
 	for _, r := range runs {
-		if err := unitPart(ctx, r); err != nil {
-			return err
-		}
-		if err := integrationPart(ctx, r); err != nil {
-			return err
+		for _, part := range parts {
+			if err := part(ctx, r); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -265,10 +321,7 @@ func (r *testRun) wanted(condition func(testplan.Target) bool) func(testplan.Tar
 	return func(t testplan.Target) bool { return strings.Contains(t.Path, r.only) && condition(t) }
 }
 
-// unitPart runs the unit tests as they are, that is with the feature gates off
-// except where a test says otherwise. Then upstream's tests run again with the gates
-// on. They do so without the race detector: what runs concurrently because of a
-// feature is covered by our own tests, which turn it on themselves.
+// unitPart checks the lists of feature gates, vets, and runs unit tests.
 func unitPart(ctx context.Context, r *testRun) error {
 	if err := r.prepare(ctx); err != nil {
 		return err
@@ -288,29 +341,12 @@ func unitPart(ctx context.Context, r *testRun) error {
 			})
 		}
 	}
-	gatesOn, overlay, err := r.plan.GatesOn(filepath.Join(r.output, "test", "gates-on"))
+	r.Do("vet", func() error { return r.vet(ctx) })
+	steps, err := r.unitSteps()
 	if err != nil {
 		return err
 	}
-	if len(r.plan.Gates) == 0 || r.short {
-		gatesOn = nil
-	} else if err := r.explainExceptions(); err != nil {
-		return err
-	}
-	race := func(t testplan.Target) bool { return t.Race && !r.short }
-	noRace := func(t testplan.Target) bool { return !t.Race || r.short }
-	// The same order of flags everywhere, for the test cache.
-	timeout := "-timeout=20m"
-	// Upstream's tests of the scheduler plugin wait for a second in each of a
-	// hundred cases: more at the same time than there are CPUs.
-	waiting := "-p=4"
-	// The same source was vetted in the run before.
-	noVet := "-vet=off"
-	for _, step := range []testrun.Step{
-		{Name: "unit", Packages: testplan.Packages(r.plan.Unit, r.wanted(noRace)), Flags: []string{timeout}},
-		{Name: "unit, race detector", Packages: testplan.Packages(r.plan.Unit, r.wanted(race)), Flags: []string{timeout, "-race", waiting}},
-		{Name: "unit, gates on", Packages: testplan.Packages(gatesOn, r.wanted(func(testplan.Target) bool { return true })), Flags: []string{timeout, noVet, overlay}},
-	} {
+	for _, step := range steps {
 		if len(step.Packages) == 0 {
 			continue
 		}
@@ -327,6 +363,61 @@ func unitPart(ctx context.Context, r *testRun) error {
 		}
 	}
 	return nil
+}
+
+func anyTarget(testplan.Target) bool { return true }
+
+// unitSteps run the unit tests as they are, that is with the feature gates off
+// except where a test says otherwise. Then upstream's tests run again with the gates
+// on. They do so without the race detector: what runs concurrently because of a
+// feature is covered by our own tests, which turn it on themselves. A short run has
+// nothing but those.
+func (r *testRun) unitSteps() ([]testrun.Step, error) {
+	// The same order of flags everywhere, for the test cache. All was vetted before.
+	timeout, noVet := "-timeout=20m", "-vet=off"
+	if r.short {
+		return []testrun.Step{{Name: "our unit tests", Packages: testplan.Packages(r.plan.OwnUnit(), r.wanted(anyTarget)), Flags: []string{timeout, noVet}}}, nil
+	}
+	gatesOn, overlay, err := r.plan.GatesOn(filepath.Join(r.output, "test", "gates-on"))
+	if err != nil {
+		return nil, err
+	}
+	if len(r.plan.Gates) == 0 {
+		gatesOn = nil
+	} else if err := r.explainExceptions(); err != nil {
+		return nil, err
+	}
+	race := func(t testplan.Target) bool { return t.Race }
+	noRace := func(t testplan.Target) bool { return !t.Race }
+	// Upstream's tests of the scheduler plugin wait for a second in each of a
+	// hundred cases: more at the same time than there are CPUs.
+	waiting := "-p=4"
+	return []testrun.Step{
+		{Name: "unit", Packages: testplan.Packages(r.plan.Unit, r.wanted(noRace)), Flags: []string{timeout, noVet}},
+		{Name: "unit, race detector", Packages: testplan.Packages(r.plan.Unit, r.wanted(race)), Flags: []string{timeout, noVet, "-race", waiting}},
+		{Name: "unit, gates on", Packages: testplan.Packages(gatesOn, r.wanted(anyTarget)), Flags: []string{timeout, noVet, overlay}},
+	}, nil
+}
+
+// vet compiles and vets what we touch and what we test, with all tests in it.
+func (r *testRun) vet(ctx context.Context) error {
+	packages, err := touchedPackages(r.tree, r.files)
+	if err != nil {
+		return err
+	}
+	for _, t := range slices.Concat(r.plan.Unit, r.plan.Integration) {
+		rel, err := filepath.Rel(r.tree, t.Dir)
+		if err != nil {
+			return err
+		}
+		packages = append(packages, "./"+filepath.ToSlash(rel))
+	}
+	slices.Sort(packages)
+	packages = slices.DeleteFunc(slices.Compact(packages), func(p string) bool { return !strings.Contains(p, r.only) })
+	if len(packages) == 0 {
+		return nil
+	}
+	return vet(ctx, r.tree, packages)
 }
 
 // explainExceptions says what does not run with the gates on.
@@ -367,7 +458,7 @@ func integrationPart(ctx context.Context, r *testRun) error {
 	flags := []string{"timeout=40m", fmt.Sprintf("short=%t", r.short)}
 	upstream := func(t testplan.Target) bool { return !t.OnlyOurs() }
 	for _, step := range []testrun.Step{
-		{Name: "integration", Packages: testplan.Packages(targets, func(testplan.Target) bool { return true })},
+		{Name: "integration", Packages: testplan.Packages(targets, anyTarget)},
 		{Name: "integration, gates on", Packages: testplan.Packages(targets, upstream), Env: []string{testplan.GatesVariable + "=true"}},
 	} {
 		if len(step.Packages) == 0 {
@@ -420,7 +511,7 @@ func kubeadmPart(ctx context.Context, r *testRun) error {
 	dir := filepath.Join(r.output, "release-test")
 	built := true
 	r.Do("release", func() error {
-		err := subcommand(ctx, "release", "--release", r.release, "--arch", runtime.GOARCH, "--output", dir)
+		err := subcommand(ctx, "release", "--release", r.release, "--arch", runtime.GOARCH, "--output", dir, "--untested")
 		built = err == nil
 		return err
 	})

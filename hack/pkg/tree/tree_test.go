@@ -433,6 +433,30 @@ func TestBuildAgainDoesNothing(t *testing.T) {
 	}
 }
 
+// What tests found is about the tree, and no part of it; nor is what commits say.
+func TestTestedFile(t *testing.T) {
+	f := newFixture(t)
+	s := f.mustBuild()
+	content, err := f.Content(t.Context(), s)
+	if err != nil || content != f.gitOutput("rev-parse", "HEAD^{tree}") {
+		t.Errorf("content %q, %v", content, err)
+	}
+	f.write("hack/releases/1.36/tested.yaml", "x")
+	if again := f.mustBuild(); again.Inputs != s.Inputs {
+		t.Error("the tree is built from tested.yaml")
+	}
+	f.write("hack/releases/1.36/other.yaml", "x")
+	if again := f.mustBuild(); again.Inputs == s.Inputs {
+		t.Error("another file of the pin does not count")
+	}
+	f.write(ledger.Path, strings.Replace(fixtureLedger, "why: because", "why: other", 1))
+	f.open("1.36")
+	again := f.mustBuild()
+	if c, err := f.Content(t.Context(), again); err != nil || c != content || again.Head == s.Head {
+		t.Errorf("content %q, %v, want %q in another commit than %s", c, err, content, s.Head)
+	}
+}
+
 func TestBuildTouchesOnlyWhatChanged(t *testing.T) {
 	f := newFixture(t)
 	first := f.mustBuild()

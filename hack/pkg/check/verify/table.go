@@ -27,16 +27,22 @@ import (
 
 	"kubernetes-dra/hack/pkg/check/docs"
 	"kubernetes-dra/hack/pkg/test/mixed"
+	"kubernetes-dra/hack/pkg/test/tested"
 	"kubernetes-dra/hack/pkg/tree/ledger"
 )
 
 // documents checks the documents: the tables and files in them, and then what
 // they say and where their links lead.
 func (v *Verifier) documents(context.Context) error {
+	testedTable, err := tested.Table(v.Repo, v.Ledger.Carried())
+	if err != nil {
+		return err
+	}
 	missing := map[string]string{
-		"features":    Table(v.Ledger),
-		"releases":    Releases(v.Ledger),
-		"mixed gates": mixed.Markdown(mixed.Table),
+		"features":        Table(v.Ledger),
+		"releases":        Releases(v.Ledger),
+		"mixed gates":     mixed.Markdown(mixed.Table),
+		"tested releases": testedTable,
 	}
 	tables := maps.Clone(missing)
 	block := func(name string) (string, error) {
@@ -60,7 +66,7 @@ func (v *Verifier) documents(context.Context) error {
 		}
 		want, err := docs.Fill(name, got, block)
 		if err == nil {
-			err = v.derived(name, got, want, "a table or file in it is not what "+ledger.Path+", hack/pkg/test/mixed or the file says")
+			err = v.derived(name, got, want, "a table or file in it is not what "+ledger.Path+", hack/pkg/test/mixed, tested.yaml or the file says")
 		}
 		errs = append(errs, err)
 	}

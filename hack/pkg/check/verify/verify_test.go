@@ -18,6 +18,8 @@ package verify
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -27,6 +29,8 @@ import (
 
 	"kubernetes-dra/hack/pkg/git"
 	"kubernetes-dra/hack/pkg/test/mixed"
+	"kubernetes-dra/hack/pkg/test/tested"
+	"kubernetes-dra/hack/pkg/test/testrun"
 	"kubernetes-dra/hack/pkg/tree"
 	"kubernetes-dra/hack/pkg/tree/ledger"
 	"kubernetes-dra/hack/pkg/tree/patch"
@@ -80,6 +84,8 @@ features:
   - {path: pkg/a_test.go, why: because}
 `
 
+const notTested = "| release | tested | version | tree | passed | skipped |\n|---|---|---|---|---:|---:|\n| 1.36 | not yet | – | – | – | – |\n"
+
 // fakeUpstream has two files.
 type fakeUpstream struct{ tree.Upstream }
 
@@ -108,7 +114,7 @@ func repository(t *testing.T) *Verifier {
 		".gitignore":              "/_output\n",
 		"go.mod":                  "module x\n\nignore (\n\t./_output\n\t./api\n\t./pkg\n\t./test/integration\n)\n",
 		"README.md":               "# Title\n\n<!-- BEGIN features: by carry -->\n\n" + Table(v.Ledger) + "\n<!-- END features -->\n\n[More](docs/x.md).\n",
-		"docs/x.md":               "# X\n\n<!-- BEGIN releases -->\n\n" + Releases(v.Ledger) + "\n<!-- END releases -->\n\n<!-- BEGIN mixed gates -->\n\n" + mixed.Markdown(mixed.Table) + "\n<!-- END mixed gates -->\n\n<!-- BEGIN file hack/x.yaml -->\n\n```yaml\na: b\n```\n\n<!-- END file hack/x.yaml -->\n",
+		"docs/x.md":               "# X\n\n<!-- BEGIN releases -->\n\n" + Releases(v.Ledger) + "\n<!-- END releases -->\n\n<!-- BEGIN mixed gates -->\n\n" + mixed.Markdown(mixed.Table) + "\n<!-- END mixed gates -->\n\n<!-- BEGIN tested releases -->\n\n" + notTested + "\n<!-- END tested releases -->\n\n<!-- BEGIN file hack/x.yaml -->\n\n```yaml\na: b\n```\n\n<!-- END file hack/x.yaml -->\n",
 		"hack/x.yaml":             "a: b\n",
 		"_output/ignored.go":      "not formatted",
 		"hack/x.go":               header + "package hack\n",
@@ -240,6 +246,9 @@ func TestComplaints(t *testing.T) {
 		"table": {"documents", func(t *testing.T, v *Verifier) { v.Ledger.Features[0].Title = "other" }, "README.md: a table or file in it is not"},
 		"table of gates": {"documents", func(t *testing.T, v *Verifier) { replace(t, v, "docs/x.md", "refused by the kubelet", "works") },
 			"docs/x.md: a table or file in it is not"},
+		"table of tests": {"documents", func(t *testing.T, v *Verifier) { replace(t, v, "docs/x.md", "not yet", "today") },
+			"docs/x.md: a table or file in it is not"},
+		"record of tests": {"documents", func(t *testing.T, v *Verifier) { write(t, v, tested.File("1.36"), "}") }, tested.File("1.36") + ": "},
 		"table without end": {"documents", func(t *testing.T, v *Verifier) { replace(t, v, "docs/x.md", "END mixed", "BEGIN mixed") },
 			`docs/x.md: the comment "END mixed gates"`},
 		"no table": {"documents", func(t *testing.T, v *Verifier) { write(t, v, "README.md", "# Title\n") }, `no document has the comments "BEGIN features"`},
@@ -247,7 +256,7 @@ func TestComplaints(t *testing.T) {
 			"docs/x.md: a table or file in it is not"},
 		"pasted file is gone": {"documents", func(t *testing.T, v *Verifier) { remove(t, v, "hack/x.yaml") }, "docs/x.md: open "},
 		"unknown block": {"documents", func(t *testing.T, v *Verifier) { write(t, v, "docs/y.md", "<!-- BEGIN it -->\n<!-- END it -->\n") },
-			`docs/y.md: nothing knows what stands between "BEGIN it" and its end: want features, mixed gates, releases, or file`},
+			`docs/y.md: nothing knows what stands between "BEGIN it" and its end: want features, mixed gates, releases, tested releases, or file`},
 		"broken link": {"documents", func(t *testing.T, v *Verifier) { replace(t, v, "README.md", "docs/x.md", "docs/y.md") },
 			`README.md:12: link to "docs/y.md": there is no docs/y.md`},
 	} {
@@ -346,11 +355,38 @@ func TestPins(t *testing.T) {
 	write(t, v, "api/1.34/x.diff", "")
 	write(t, v, "api/README.md", "")
 	write(t, v, "hack/releases/stray", "")
+	write(t, v, tested.File("1.37"), "")
 	err := run(t, v, v.pins)
-	for _, want := range []string{"release 1.36 has no pin", "hack/releases/1.35: release 1.35 (v1.35.4) is planned", "hack/releases/stray: ", "api/1.34: "} {
+	for _, want := range []string{"release 1.36 has no pin", "hack/releases/1.35: release 1.35 (v1.35.4) is planned", "hack/releases/stray: ", "hack/releases/1.37: release 1.37 (v1.37.0) is planned", "api/1.34: "} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
 		}
+	}
+}
+
+// A tree that was not tested is told, and a record that cannot be is an error.
+func TestTested(t *testing.T) {
+	v := repository(t)
+	var log []string
+	v.Log = func(format string, args ...any) { log = append(log, fmt.Sprintf(format, args...)) }
+	r, err := v.Ledger.Release("1.36")
+	if err != nil {
+		t.Fatal(err)
+	}
+	content := strings.Repeat("0", 40)
+	record := &tested.Record{Version: "v1.36.3", Tree: content, Date: "2026-11-22", Count: testrun.Count{Passed: 1}}
+	errs := []error{v.tested(r, content), tested.Write(v.Repo, "1.36", record), v.tested(r, content), v.tested(r, strings.Repeat("1", 40))}
+	if err := errors.Join(errs...); err != nil {
+		t.Error(err)
+	}
+	for i, want := range []string{"release 1.36: not tested: no whole run", "release 1.36: tested: 2026-11-22: 1 passed", "release 1.36: not tested: the tree is 1111"} {
+		if i >= len(log) || !strings.HasPrefix(log[i], want) {
+			t.Errorf("log %d: want %q in %q", i, want, log)
+		}
+	}
+	replace(t, v, tested.File("1.36"), "v1.36.3", "v1.35.4")
+	if err := v.tested(r, content); err == nil || !strings.Contains(err.Error(), `tested.yaml: version "v1.35.4" is not one of release 1.36`) {
+		t.Errorf("got %v", err)
 	}
 }
 

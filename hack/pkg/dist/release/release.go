@@ -52,6 +52,9 @@ var Architectures = []string{"amd64", "arm64"}
 // components are the binaries that are published as an image, too.
 var components = []string{"kube-apiserver", "kube-controller-manager", "kube-proxy", "kube-scheduler"}
 
+// UntestedFile is part of a release whose tree is not the tested one.
+const UntestedFile = "UNTESTED"
+
 // sumsFile has the SHA-512 sums, for sha512sum --check.
 const sumsFile = "SHA512SUMS"
 
@@ -78,6 +81,8 @@ type Options struct {
 	// ProxyBase is what the image of kube-proxy has beside kube-proxy: the
 	// programs that it executes.
 	ProxyBase func(ctx context.Context, arch string) (*ProxyBase, error)
+	// Untested says why the tree is not the one that its tests passed on, if it is not.
+	Untested string
 }
 
 // StandIn is a staging module at another version than that of the release.
@@ -129,6 +134,11 @@ func Build(ctx context.Context, o Options) error {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 		if err := os.WriteFile(filepath.Join(fresh, name), content, 0o644); err != nil {
+			return err
+		}
+	}
+	if o.Untested != "" {
+		if err := os.WriteFile(filepath.Join(fresh, UntestedFile), []byte(o.Untested+"\n"), 0o644); err != nil {
 			return err
 		}
 	}

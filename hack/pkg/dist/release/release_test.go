@@ -165,8 +165,19 @@ func unpack(t *testing.T, archive, dir string) (headers map[string]*tar.Header, 
 
 func TestBuild(t *testing.T) {
 	o := newOptions(t)
+	o.Architectures = []string{"amd64"}
 	if err := Build(t.Context(), o); err != nil {
 		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(o.Output, UntestedFile)); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a tested release says that it is not: %v", err)
+	}
+	o.Architectures, o.Untested = nil, "because"
+	if err := Build(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	if why := readFile(t, o.Output, UntestedFile); string(why) != "because\n" {
+		t.Errorf("got %q", why)
 	}
 	again := o
 	again.Output, again.Build.Bin = filepath.Join(t.TempDir(), "release"), filepath.Join(t.TempDir(), "bin")
@@ -185,7 +196,7 @@ func TestBuild(t *testing.T) {
 		}
 	}
 	want := []string{
-		"SHA512SUMS", "kind.yaml", "kubeadm.yaml", "kubernetes-server-linux-amd64.spdx.json", "kubernetes-server-linux-amd64.tar.gz",
+		"SHA512SUMS", "UNTESTED", "kind.yaml", "kubeadm.yaml", "kubernetes-server-linux-amd64.spdx.json", "kubernetes-server-linux-amd64.tar.gz",
 		"kubernetes-server-linux-arm64.spdx.json", "kubernetes-server-linux-arm64.tar.gz",
 	}
 	if !slices.Equal(files, want) {

@@ -418,6 +418,15 @@ func Packages(targets []Target, condition func(Target) bool) []testrun.Package {
 	return packages
 }
 
+// OwnUnit are the packages with unit tests of ours, without upstream's tests in them.
+func (p *Plan) OwnUnit() []Target {
+	targets := slices.DeleteFunc(slices.Clone(p.Unit), func(t Target) bool { return len(t.Own) == 0 })
+	for i, t := range targets {
+		targets[i].Skip = slices.DeleteFunc(slices.Clone(t.Tests), func(name string) bool { return slices.Contains(t.Own, name) })
+	}
+	return targets
+}
+
 // GatesOn returns how to run upstream's tests with the feature gates on. Our
 // own tests are left out: each of them says itself whether its feature is on.
 func (p *Plan) GatesOn(dir string) (targets []Target, flag string, err error) {

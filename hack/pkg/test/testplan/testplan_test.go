@@ -242,6 +242,10 @@ func TestPlan(t *testing.T) {
 	if got := controller.FuzzTests(); !slices.Equal(got, []string{"FuzzReservedFor"}) {
 		t.Errorf("fuzz targets: %v", got)
 	}
+	ours := p.OwnUnit()
+	if len(ours) != 1 || ours[0].Path != controller.Path || !slices.Equal(ours[0].Skip, []string{"TestController"}) {
+		t.Errorf("our tests alone: %+v", ours)
+	}
 	if api := find(t, p.Unit, "k8s.io/api"); api.Race || api.Gated || len(api.Own) > 0 {
 		t.Errorf("unexpected: %+v", api)
 	}

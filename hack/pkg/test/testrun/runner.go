@@ -90,7 +90,7 @@ type Runner struct {
 	// tells runners apart which work at the same time.
 	Prefix string
 
-	steps      []stepSummary
+	steps      []Count
 	failures   []failure
 	rerun      []string
 	ownSkipped []string
@@ -101,10 +101,13 @@ type Runner struct {
 	outMutex   sync.Mutex
 }
 
-type stepSummary struct {
-	name                    string
-	passed, failed, skipped int
-	elapsed                 time.Duration
+// Count is how many tests came out how, in a step or in all of them.
+type Count struct {
+	Name    string `json:"name,omitempty"`
+	Passed  int    `json:"passed"`
+	Failed  int    `json:"failed"`
+	Skipped int    `json:"skipped"`
+	elapsed time.Duration
 }
 
 type failure struct {
@@ -139,7 +142,7 @@ func (r *Runner) Do(name string, check func() error) {
 		r.passed++
 		r.printf("  ok    %s%s  %s\n", r.Prefix, name, round(time.Since(start)))
 	}
-	r.steps = append(r.steps, stepSummary{name: r.Prefix + name, passed: 1 - (r.failed - before), failed: r.failed - before, elapsed: time.Since(start)})
+	r.steps = append(r.steps, Count{Name: r.Prefix + name, Passed: 1 - (r.failed - before), Failed: r.failed - before, elapsed: time.Since(start)})
 }
 
 // Run runs one step. It only returns an error if the context got canceled:
@@ -173,6 +176,25 @@ func (r *Runner) Run(ctx context.Context, step Step) error {
 // "N passed, N failed, N skipped". It returns an error if anything failed or if
 // nothing ran.
 func (r *Runner) Summary(others ...*Runner) error {
+	all := r.with(others)
+	r.printf("%s", all.report())
+	switch {
+	case all.failed > 0:
+		return fmt.Errorf("%d tests failed", all.failed)
+	case all.passed == 0:
+		return errors.New("no tests were run")
+	}
+	return nil
+}
+
+// Counts are the totals of what was found, also by other runners, and those of each step.
+func (r *Runner) Counts(others ...*Runner) (total Count, steps []Count) {
+	all := r.with(others)
+	return Count{Passed: all.passed, Failed: all.failed, Skipped: all.skipped}, all.steps
+}
+
+// with returns a runner that has found what all of them found.
+func (r *Runner) with(others []*Runner) *Runner {
 	var all Runner
 	for _, runner := range slices.Concat([]*Runner{r}, others) {
 		all.failures = append(all.failures, runner.failures...)
@@ -183,14 +205,7 @@ func (r *Runner) Summary(others ...*Runner) error {
 		all.failed += runner.failed
 		all.skipped += runner.skipped
 	}
-	r.printf("%s", all.report())
-	switch {
-	case all.failed > 0:
-		return fmt.Errorf("%d tests failed", all.failed)
-	case all.passed == 0:
-		return errors.New("no tests were run")
-	}
-	return nil
+	return &all
 }
 
 func (r *Runner) report() string {
@@ -223,7 +238,7 @@ func (r *Runner) report() string {
 		}
 	}
 	for _, s := range r.steps {
-		fmt.Fprintf(&b, "%-48s %7d passed %5d failed %5d skipped %9s\n", s.name, s.passed, s.failed, s.skipped, round(s.elapsed))
+		fmt.Fprintf(&b, "%-48s %7d passed %5d failed %5d skipped %9s\n", s.Name, s.Passed, s.Failed, s.Skipped, round(s.elapsed))
 	}
 	fmt.Fprintf(&b, "%d passed, %d failed, %d skipped\n", r.passed, r.failed, r.skipped)
 	return b.String()
@@ -538,9 +553,9 @@ func (p *packageResult) merge(later *packageResult) {
 
 // summarize adds the results of the step to those of the run.
 func (s *stepRun) summarize(res *results) {
-	sum := stepSummary{name: s.Prefix + s.Name}
+	sum := Count{Name: s.Prefix + s.Name}
 	fail := func(path, test, why string, out []string) {
-		sum.failed++
+		sum.Failed++
 		what := path
 		if test != "" {
 			what += " " + test
@@ -577,10 +592,10 @@ func (s *stepRun) summarize(res *results) {
 			switch t.status {
 			case passed:
 				ran++
-				sum.passed++
+				sum.Passed++
 			case skipped:
 				ran++
-				sum.skipped++
+				sum.Skipped++
 				if slices.Contains(p.Own, topLevel(name)) {
 					s.ownSkipped = append(s.ownSkipped, fmt.Sprintf("%s %s (%s): %s", p.Path, name, s.Prefix+s.Name, skipReason(t.output)))
 				}
@@ -621,10 +636,10 @@ func (s *stepRun) summarize(res *results) {
 	}
 	sum.elapsed = time.Since(s.start)
 	s.steps = append(s.steps, sum)
-	s.passed += sum.passed
-	s.failed += sum.failed
-	s.skipped += sum.skipped
-	s.printf("  %s%d passed, %d failed, %d skipped in %s\n", s.Prefix, sum.passed, sum.failed, sum.skipped, round(sum.elapsed))
+	s.passed += sum.Passed
+	s.failed += sum.Failed
+	s.skipped += sum.Skipped
+	s.printf("  %s%d passed, %d failed, %d skipped in %s\n", s.Prefix, sum.Passed, sum.Failed, sum.Skipped, round(sum.elapsed))
 }
 
 func sortedKeys(m map[string]int) []string {

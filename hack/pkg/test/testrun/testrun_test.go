@@ -114,6 +114,12 @@ func TestSummaryOfSeveral(t *testing.T) {
 	if got, want := lastLine(out.String()), "2 passed, 1 failed, 0 skipped"; got != want {
 		t.Errorf("last line %q, want %q", got, want)
 	}
+	if total, steps := one.Counts(); total != (Count{Passed: 1}) || len(steps) != 1 {
+		t.Errorf("counts of one alone: %+v, %+v", total, steps)
+	}
+	if total, steps := one.Counts(other); total != (Count{Passed: 2, Failed: 1}) || len(steps) != 3 || steps[2].Name != "1.34: broken" || steps[2].Failed != 1 {
+		t.Errorf("counts of both: %+v, %+v", total, steps)
+	}
 	if err := one.Summary(); err != nil {
 		t.Errorf("alone: %v", err)
 	}
