@@ -23,7 +23,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -78,98 +77,26 @@ var raced = []string{
 // forced are the constructors which do not look at the feature gate: they get
 // told by their caller, and upstream's tests tell them explicitly what is on. When
 // those tests shall run with a feature on, then the constructor has to insist.
-//
-// One with a release, or a range of releases, stands in for the one without, as
-// files in the overlay do.
-var forced = []force{
-	{"DRAReservedForWorkloads", "pkg/controller/resourceclaim/controller.go", "NewController", "features.ReservedForWorkloads = true", ""},
-	// There the constructor has optional features, behind all other parameters.
-	{"DRAReservedForWorkloads", "pkg/controller/resourceclaim/controller.go", "NewController", "features = append(features, Features{}); features[0].ReservedForWorkloads = true", "1.32"},
-	{"DRAReservedForWorkloads", "pkg/scheduler/framework/plugins/dynamicresources/dynamicresources.go", "New", "fts.EnableDRASharedClaims = true; fts.EnableDRAReservedForWorkloads = true", ""},
+var forced = []struct {
+	gate, path, function, parameter string
+	fields                          []string
+}{
+	{reservedFor, "pkg/controller/resourceclaim/controller.go", "NewController", "features", []string{"ReservedForWorkloads"}},
+	{reservedFor, "pkg/scheduler/framework/plugins/dynamicresources/dynamicresources.go", "New", "fts", []string{"EnableDRASharedClaims", "EnableDRAReservedForWorkloads"}},
 }
 
-type force struct {
-	gate, path, function, statement, releases string
-}
+const reservedFor = "DRAReservedForWorkloads"
 
-// forcedIn are the constructors to change in a release for the gates.
-func forcedIn(release string, gates []string) ([]force, error) {
-	type key struct{ gate, path string }
-	chosen := map[key]force{}
-	for _, f := range forced {
-		if !slices.Contains(gates, f.gate) {
-			continue
-		}
-		if f.releases != "" {
-			only, err := ledger.ParseRange(f.releases)
-			if err != nil {
-				return nil, err
-			}
-			if !only.Contains(release) {
-				continue
-			}
-		}
-		k := key{f.gate, f.path}
-		if other, taken := chosen[k]; !taken || other.releases == "" {
-			chosen[k] = f
-		}
-	}
-	return slices.Collect(maps.Values(chosen)), nil
-}
-
-// Exception is a test of upstream that does not run with the feature gates on.
-type Exception struct {
-	// Dir is the package, Test the function.
-	Dir, Test string
-	// Why says why it fails there without any change of ours, too.
-	Why string
-
-	releases string
-}
-
-// exceptions are all of them. Each one was seen to fail in the untouched base with
-// nothing but the gate on that the reason names.
-var exceptions = []Exception{
-	{bootstrapPolicy, "TestBootstrapClusterRoles", rolesWithoutDRA, "1.32"},
-	{bootstrapPolicy, "TestBootstrapControllerRoles", rolesWithoutDRA, "1.32"},
-	{bootstrapPolicy, "TestBootstrapControllerRoleBindings", rolesWithoutDRA, "1.32"},
-}
-
-const (
-	bootstrapPolicy = "plugin/pkg/auth/authorizer/rbac/bootstrappolicy"
-	rolesWithoutDRA = "compares with the roles of a release without DynamicResourceAllocation"
-)
-
-// Exceptions are those of the release, in packages that the plan has.
-func (p *Plan) Exceptions() ([]Exception, error) {
-	var found []Exception
-	for _, e := range exceptions {
-		only, err := ledger.ParseRange(e.releases)
-		if err != nil {
-			return nil, err
-		}
-		if !only.Contains(p.Release) {
-			continue
-		}
+// Exceptions are those of upstream's tests that do not run with the gates on, as the ledger
+// has them for the release.
+func (p *Plan) Exceptions() ([]ledger.UpstreamTest, error) {
+	for _, e := range p.exceptions {
 		i := slices.IndexFunc(p.Unit, func(t Target) bool { return t.Dir == filepath.Join(p.Tree, e.Dir) })
 		if i < 0 || !slices.Contains(p.Unit[i].Tests, e.Test) {
-			return nil, fmt.Errorf("release %s has no test %s in %s any more, which was not to run with the feature gates on: remove it from the list in hack/pkg/test/testplan", p.Release, e.Test, e.Dir)
+			return nil, fmt.Errorf("release %s has no test %s in %s any more, which was not to run with the feature gates on: remove it from failsWithGates in %s", p.Release, e.Test, e.Dir, ledger.Path)
 		}
-		found = append(found, e)
 	}
-	return found, nil
-}
-
-// oldestEmulated is the oldest version which tests may emulate with the feature
-// gates on: the first one in which DynamicResourceAllocation, which all of them
-// depend on, is on by default. In an older release it gets turned on together with
-// them, and each API server of a test emulates the very version of the release.
-func oldestEmulated(release string) string {
-	const first = "1.34"
-	if ledger.Compare(release, first) < 0 {
-		return release
-	}
-	return first
+	return p.exceptions, nil
 }
 
 // Plan is what gets tested in a tree.
@@ -182,6 +109,11 @@ type Plan struct {
 	Env []string
 	// Gates are the feature gates of the features in the tree.
 	Gates []string
+	// needed are those of them on which others depend.
+	needed []string
+	// emulated is the oldest version which tests may emulate with the gates on.
+	emulated   string
+	exceptions []ledger.UpstreamTest
 	// Unit has the packages with unit tests.
 	Unit []Target
 	// Integration has the packages with integration tests.
@@ -248,28 +180,47 @@ func Gates(l *ledger.Ledger, release string) []string {
 	if r, err := l.Release(release); err == nil {
 		gates = append(gates, r.Gates...)
 	}
+	gates = append(gates, neededGates(l, release)...)
 	for _, f := range l.FeaturesOf(release) {
-		toSet := f.GatesToSet(release)
-		if len(toSet) == 0 {
+		if toSet := f.GatesToSet(release); len(toSet) > 0 {
+			gates = append(gates, toSet[0])
+		}
+	}
+	return gates
+}
+
+// neededGates are the gates, on by default, on which gates depend that are not.
+func neededGates(l *ledger.Ledger, release string) []string {
+	var gates []string
+	for _, f := range l.FeaturesOf(release) {
+		if len(f.GatesToSet(release)) == 0 {
 			continue
 		}
 		for _, n := range f.Needs {
-			if needed := l.Feature(n.Slug); len(needed.Gates) > 0 && !slices.Contains(gates, needed.Gates[0]) {
+			needed := l.Feature(n.Slug)
+			onByDefault := len(needed.Gates) > 0 && len(needed.GatesToSet(release)) == 0
+			if onByDefault && !slices.Contains(gates, needed.Gates[0]) {
 				gates = append(gates, needed.Gates[0])
 			}
 		}
-		gates = append(gates, toSet[0])
 	}
 	return gates
 }
 
 // New determines what there is to test.
-func New(ctx context.Context, tree, release string, files []File, gates []string) (*Plan, error) {
+func New(ctx context.Context, tree string, l *ledger.Ledger, release string, files []File) (*Plan, error) {
+	r, err := l.Known(release)
+	if err != nil {
+		return nil, err
+	}
 	env, err := sys.TestEnviron(tree)
 	if err != nil {
 		return nil, err
 	}
-	plan := &Plan{Tree: tree, Release: release, Env: env, Gates: gates}
+	plan := &Plan{
+		Tree: tree, Release: release, Env: env,
+		Gates: Gates(l, release), needed: neededGates(l, release), emulated: l.OldestEmulated(r), exceptions: r.FailsWithGates,
+	}
 	unit := map[string]bool{}
 	integration := map[string]bool{}
 	add := func(patterns []string, to map[string]bool) {
@@ -454,15 +405,14 @@ func (p *Plan) GatesOn(dir string) (targets []Target, flag string, err error) {
 		}
 		targets = append(targets, t)
 	}
-	if err := o.GatesOffBefore(p.Tree, oldestEmulated(p.Release), p.Gates); err != nil {
-		return nil, "", err
-	}
-	forced, err := forcedIn(p.Release, p.Gates)
-	if err != nil {
+	if err := o.GatesOffBefore(p.Tree, p.emulated, p.Gates, p.needed); err != nil {
 		return nil, "", err
 	}
 	for _, f := range forced {
-		if err := o.Force(filepath.Join(p.Tree, f.path), f.function, f.statement); err != nil {
+		if !slices.Contains(p.Gates, f.gate) {
+			continue
+		}
+		if err := o.SetFields(filepath.Join(p.Tree, f.path), f.function, f.parameter, f.fields...); err != nil {
 			return nil, "", fmt.Errorf("turning on %s: %w", f.gate, err)
 		}
 	}
@@ -489,7 +439,7 @@ func (p *Plan) Compile(ctx context.Context, dir string, progress func(Target), f
 			return nil, err
 		}
 	}
-	if err := o.GatesOffBefore(p.Tree, oldestEmulated(p.Release), p.Gates); err != nil {
+	if err := o.GatesOffBefore(p.Tree, p.emulated, p.Gates, p.needed); err != nil {
 		return nil, err
 	}
 	flag, err := o.Flag()

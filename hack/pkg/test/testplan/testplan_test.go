@@ -69,6 +69,7 @@ import (
 type TB interface {
 	Helper()
 	Cleanup(func())
+	Errorf(string, ...any)
 }
 
 type FeatureOverrides map[featuregate.Feature]bool
@@ -186,12 +187,30 @@ var fakeFiles = []File{
 	{Path: "test/compatibility_lifecycle/reference/feature_list.md", Seam: true},
 }
 
+// fakeLedger has a release with one gate, and one that it depends on.
+func fakeLedger(t *testing.T) *ledger.Ledger {
+	t.Helper()
+	l, err := ledger.Parse([]byte(`
+carry: 1
+releases:
+- {name: "1.34", version: v1.34.4, state: planned}
+- {name: "1.36", version: v1.36.3, state: carried, released: "2026-07-22T18:07:38Z"}
+features:
+- {slug: base, title: t, state: carried, gates: [DRASharedClaims], defaultOn: "1.36", releases: {"1.36": carried}, why: w, upstream: u, dropWhen: d}
+- {slug: one, title: t, state: carried, needs: [{slug: base, why: w}], gates: [DRAReservedForWorkloads], releases: {"1.36": carried}, why: w, upstream: u, dropWhen: d}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
 func newPlan(t *testing.T) *Plan {
 	t.Helper()
 	t.Setenv("GOWORK", "")
 	t.Setenv("GOFLAGS", "-mod=readonly")
 	t.Setenv("GOPROXY", "off")
-	p, err := New(context.Background(), fakeTree(t), "1.36", fakeFiles, []string{"DRAReservedForWorkloads"})
+	p, err := New(context.Background(), fakeTree(t), fakeLedger(t), "1.36", fakeFiles)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -307,25 +326,7 @@ func TestGatesOn(t *testing.T) {
 // A test that sets AllBeta, which overrides even gates that were set, must not turn off what
 // one of the gates depends on.
 func TestGatesOnWithoutBeta(t *testing.T) {
-	p := newPlan(t)
-	t.Setenv("WANT_ON", "true")
-	gates := filepath.Join(p.Tree, "staging/src/k8s.io/component-base/featuregate/testing/feature_gate.go")
-	content, err := os.ReadFile(gates)
-	if err != nil {
-		t.Fatal(err)
-	}
-	const loop = "\tfor f, on := range features {\n"
-	override := strings.Replace(string(content), loop, `	if on, all := features["AllBeta"]; all {
-		for f := range gate.(featuregate.Gate) {
-			if _, set := features[f]; !set {
-				features[f] = on
-			}
-		}
-	}
-`+loop, 1)
-	for name, content := range map[string]string{
-		gates: override,
-		filepath.Join(p.Tree, "pkg/features/features_test.go"): `package features_test
+	const test = `package features_test
 
 import (
 	"testing"
@@ -335,17 +336,62 @@ import (
 )
 
 func TestFeatures(t *testing.T) {
-	featuregatetesting.SetFeatureGatesDuringTest(t, utilfeature.DefaultFeatureGate, featuregatetesting.FeatureOverrides{"AllBeta": false})
-	if !utilfeature.DefaultFeatureGate.Enabled("DRAReservedForWorkloads") {
-		t.Error("off")
+	SET
+	if !utilfeature.DefaultFeatureGate.Enabled("DRASharedClaims") || utilfeature.DefaultFeatureGate.Enabled("DRAReservedForWorkloads") {
+		t.Errorf("got %v", utilfeature.DefaultFeatureGate)
 	}
 }
-`,
-	} {
-		if err := os.WriteFile(name, []byte(content), 0o644); err != nil {
-			t.Fatal(err)
+`
+	for name, tc := range map[string]struct {
+		older           bool
+		call, loop, all string
+	}{
+		"1.36": {false, `featuregatetesting.SetFeatureGatesDuringTest(t, utilfeature.DefaultFeatureGate, featuregatetesting.FeatureOverrides{"AllBeta": false})`,
+			"\tfor f, on := range features {\n", `	if on, all := features["AllBeta"]; all {
+		for f := range gate.(featuregate.Gate) {
+			if _, set := features[f]; !set {
+				features[f] = on
+			}
 		}
 	}
+`},
+		"1.34": {true, `featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, "AllBeta", false)`,
+			"\t{\n\t\tg, old", `	if f == "AllBeta" {
+		for f := range gate.(featuregate.Gate) {
+			SetFeatureGateDuringTest(tb, gate, f, on)
+		}
+		return
+	}
+`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPlan(t)
+			if tc.older {
+				makeOlder(t, p)
+			}
+			gates := filepath.Join(p.Tree, filepath.FromSlash(gateTesting))
+			content, err := os.ReadFile(gates)
+			if err != nil || !strings.Contains(string(content), tc.loop) {
+				t.Fatalf("%v: no %q in %s", err, tc.loop, content)
+			}
+			for name, content := range map[string]string{
+				gates: strings.Replace(string(content), tc.loop, tc.all+tc.loop, 1),
+				filepath.Join(p.Tree, "pkg/features/features_test.go"): strings.Replace(test, "SET", tc.call, 1),
+			} {
+				if err := os.WriteFile(name, []byte(content), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			testFeaturesWithGatesOn(t, p)
+		})
+	}
+}
+
+const gateTesting = "staging/src/k8s.io/component-base/featuregate/testing/feature_gate.go"
+
+// testFeaturesWithGatesOn runs the tests of pkg/features.
+func testFeaturesWithGatesOn(t *testing.T, p *Plan) {
+	t.Helper()
 	targets, flag, err := p.GatesOn(filepath.Join(t.TempDir(), "overlay"))
 	if err != nil {
 		t.Fatal(err)
@@ -356,7 +402,7 @@ func TestFeatures(t *testing.T) {
 		Packages: Packages(targets, func(t Target) bool { return t.Path == "k8s.io/kubernetes/pkg/features" })}); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Summary(); err != nil {
+	if err := r.Summary(); err != nil || strings.Contains(out.String(), "\n0 passed") {
 		t.Errorf("%v\n%s", err, out.String())
 	}
 }
@@ -366,6 +412,12 @@ func TestFeatures(t *testing.T) {
 func TestGatesOnOlderRelease(t *testing.T) {
 	p := newPlan(t)
 	t.Setenv("WANT_ON", "true")
+	makeOlder(t, p)
+	testFeaturesWithGatesOn(t, p)
+}
+
+func makeOlder(t *testing.T, p *Plan) {
+	t.Helper()
 	older := strings.NewReplacer(
 		"type FeatureOverrides map[featuregate.Feature]bool\n", "",
 		"func SetFeatureGatesDuringTest(tb TB, gate featuregate.FeatureGate, features FeatureOverrides) {\n\tfor f, on := range features {",
@@ -375,7 +427,7 @@ func TestGatesOnOlderRelease(t *testing.T) {
 		"SetFeatureGateVersionsDuringTest(t, utilfeature.DefaultFeatureGate, version.MustParse(v), nil)",
 		"SetFeatureGateEmulationVersionDuringTest(t, utilfeature.DefaultFeatureGate, version.MustParse(v))",
 	)
-	for _, name := range []string{"staging/src/k8s.io/component-base/featuregate/testing/feature_gate.go", "pkg/features/features_test.go"} {
+	for _, name := range []string{gateTesting, "pkg/features/features_test.go"} {
 		name = filepath.Join(p.Tree, name)
 		content, err := os.ReadFile(name)
 		if err != nil {
@@ -385,36 +437,24 @@ func TestGatesOnOlderRelease(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	targets, flag, err := p.GatesOn(filepath.Join(t.TempDir(), "overlay"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var out bytes.Buffer
-	r := &testrun.Runner{Out: &out, LogDir: t.TempDir()}
-	if err := r.Run(context.Background(), testrun.Step{Name: "on", Dir: p.Tree, Flags: []string{flag},
-		Packages: Packages(targets, func(t Target) bool { return t.Path == "k8s.io/kubernetes/pkg/features" })}); err != nil {
-		t.Fatal(err)
-	}
-	if err := r.Summary(); err != nil || !bytes.HasSuffix(out.Bytes(), []byte("\n3 passed, 0 failed, 0 skipped\n")) {
-		t.Errorf("%v\n%s", err, out.String())
-	}
 }
 
 // Upstream's tests that cannot pass with the gates on are left out, where they exist.
 func TestExceptions(t *testing.T) {
 	p := newPlan(t)
 	if got, err := p.Exceptions(); err != nil || len(got) > 0 {
-		t.Errorf("1.36: got %v, %v", got, err)
+		t.Errorf("none in the ledger: got %v, %v", got, err)
 	}
-	p.Release = "1.32"
-	if _, err := p.Exceptions(); err == nil || !strings.Contains(err.Error(), "TestBootstrapClusterRoles") {
+	const dirInTree = "pkg/x"
+	p.exceptions = []ledger.UpstreamTest{{Dir: dirInTree, Test: "TestFails", Why: "w"}}
+	if _, err := p.Exceptions(); err == nil || !strings.Contains(err.Error(), "TestFails") {
 		t.Errorf("a test that is gone must be an error, got: %v", err)
 	}
-	dir := filepath.Join(p.Tree, filepath.FromSlash(bootstrapPolicy))
+	dir := filepath.Join(p.Tree, filepath.FromSlash(dirInTree))
 	p.Unit = []Target{{
-		Package: testrun.Package{Path: "k8s.io/kubernetes/" + bootstrapPolicy, Dir: dir, Own: []string{"TestOurs"}},
-		Name:    "bootstrappolicy",
-		Tests:   []string{"TestBootstrapClusterRoles", "TestBootstrapControllerRoles", "TestBootstrapControllerRoleBindings", "TestOther", "TestOurs"},
+		Package: testrun.Package{Path: "k8s.io/kubernetes/" + dirInTree, Dir: dir, Own: []string{"TestOurs"}},
+		Name:    "x",
+		Tests:   []string{"TestFails", "TestOther", "TestOurs"},
 		Gated:   true,
 	}}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -425,21 +465,12 @@ func TestExceptions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"TestOurs", "TestBootstrapClusterRoles", "TestBootstrapControllerRoles", "TestBootstrapControllerRoleBindings"}
+	want := []string{"TestOurs", "TestFails"}
 	if len(targets) != 1 || !slices.Equal(targets[0].Skip, want) {
 		t.Errorf("got %+v, want to skip %q", targets, want)
 	}
 	if len(p.Unit[0].Own) != 1 {
 		t.Errorf("what is ours changed: %q", p.Unit[0].Own)
-	}
-}
-
-// What a test API server emulates by default must not turn the gates off.
-func TestOldestEmulated(t *testing.T) {
-	for release, want := range map[string]string{"1.32": "1.32", "1.33": "1.33", "1.34": "1.34", "1.36": "1.34"} {
-		if got := oldestEmulated(release); got != want {
-			t.Errorf("%s: want %s, got %s", release, want, got)
-		}
 	}
 }
 
@@ -460,37 +491,6 @@ features:
 	for release, want := range map[string][]string{"1.32": {"DynamicResourceAllocation", "DRABase", "DRAOne"}, "1.36": {"DRABase", "DRAOne"}} {
 		if got := Gates(l, release); !slices.Equal(got, want) {
 			t.Errorf("%s: got %v, want %v", release, got, want)
-		}
-	}
-}
-
-// A constructor that differs in a release is changed differently there.
-func TestForced(t *testing.T) {
-	statements := func(release string, gates ...string) (statements []string) {
-		fs, err := forcedIn(release, gates)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, f := range fs {
-			statements = append(statements, f.statement)
-		}
-		slices.Sort(statements)
-		return statements
-	}
-	newest := statements("1.36", "DRAReservedForWorkloads")
-	if len(newest) != 2 || !slices.Contains(newest, "features.ReservedForWorkloads = true") {
-		t.Errorf("1.36: %q", newest)
-	}
-	oldest := statements("1.32", "DRAReservedForWorkloads")
-	if len(oldest) != 2 || slices.Equal(oldest, newest) || oldest[1] != newest[1] {
-		t.Errorf("1.32: %q", oldest)
-	}
-	if none := statements("1.36", "Other"); len(none) != 0 {
-		t.Errorf("another gate: %q", none)
-	}
-	for _, f := range forced {
-		if _, err := ledger.ParseRange(f.releases); err != nil && f.releases != "" {
-			t.Errorf("%s: %v", f.path, err)
 		}
 	}
 }

@@ -26,6 +26,7 @@ import (
 	"go/token"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -145,9 +146,9 @@ const gateTesting = "staging/src/k8s.io/component-base/featuregate/testing"
 // the feature. Then the gate cannot be on because what it depends on did not
 // exist yet, or was off.
 //
-// It also keeps the gates as they are when a test sets AllBeta: where that turns off even
-// gates that were set, one of them could lose another one that it depends on.
-func (o *Overlay) GatesOffBefore(tree, version string, gates []string) error {
+// It also keeps those gates on which others depend when a test sets AllBeta, which sets
+// every gate that is beta, whether it was set before or not.
+func (o *Overlay) GatesOffBefore(tree, version string, gates, needed []string) error {
 	dir := filepath.Join(tree, filepath.FromSlash(gateTesting))
 	source := filepath.Join(dir, "feature_gate.go")
 	src, err := o.Read(source)
@@ -156,31 +157,30 @@ func (o *Overlay) GatesOffBefore(tree, version string, gates []string) error {
 	}
 	// Older releases have a function for one gate only, and emulate without
 	// a minimal version that they remain compatible with.
-	const several = "SetFeatureGatesDuringTest"
+	const several, one = "SetFeatureGatesDuringTest", "SetFeatureGateDuringTest"
 	off, entry, emulated := several+"(tb, gate, FeatureOverrides{f: false})", "SetFeatureGateVersionsDuringTest", "emuVer"
-	keep := bytes.Contains(src, []byte("func "+several+"("))
-	if !keep {
-		off, entry, emulated = "SetFeatureGateDuringTest(tb, gate, f, false)", "SetFeatureGateEmulationVersionDuringTest", "ver"
+	setter, allBeta := several, `_, allBeta := features["AllBeta"]; allBeta`
+	if !bytes.Contains(src, []byte("func "+several+"(")) {
+		off, entry, emulated = one+"(tb, gate, f, false)", "SetFeatureGateEmulationVersionDuringTest", "ver"
+		setter, allBeta = one, `f == "AllBeta"`
 	}
 	var b strings.Builder
-	b.WriteString("package testing\n\nimport (\n\t\"k8s.io/apimachinery/pkg/util/version\"\n\t\"k8s.io/component-base/featuregate\"\n)\n\n")
-	if keep {
-		fmt.Fprintf(&b, `func carryKeepGates(gate featuregate.FeatureGate, features FeatureOverrides) FeatureOverrides {
-	if _, beta := features["AllBeta"]; !beta {
-		return features
-	}
-	kept := FeatureOverrides{}
+	b.WriteString("package testing\n\nimport (\n\t\"fmt\"\n\n\t\"k8s.io/apimachinery/pkg/util/version\"\n\t\"k8s.io/component-base/featuregate\"\n)\n\n")
+	fmt.Fprintf(&b, `func carryKeepGates(tb TB, gate featuregate.FeatureGate) func() {
+	kept := map[string]bool{}
 	for _, name := range %#v {
-		kept[featuregate.Feature(name)] = gate.Enabled(featuregate.Feature(name))
+		kept[name] = gate.Enabled(featuregate.Feature(name))
 	}
-	for f, on := range features {
-		kept[f] = on
+	return func() {
+		for name, on := range kept {
+			if err := gate.(interface{ Set(string) error }).Set(fmt.Sprintf("%%s=%%t", name, on)); err != nil {
+				tb.Errorf("keeping %%s=%%t: %%v", name, on, err)
+			}
+		}
 	}
-	return kept
 }
 
-`, gates)
-	}
+`, needed)
 	fmt.Fprintf(&b, `func carryGatesOffBefore(tb TB, gate featuregate.FeatureGate, emulated *version.Version) {
 	tb.Helper()
 	if emulated.AtLeast(version.MustParse(%q)) {
@@ -196,10 +196,8 @@ func (o *Overlay) GatesOffBefore(tree, version string, gates []string) error {
 	if err := o.Add(filepath.Join(dir, "zzz_carry_gates.go"), []byte(b.String())); err != nil {
 		return err
 	}
-	if keep {
-		if err := o.Force(source, several, "features = carryKeepGates(gate, features)"); err != nil {
-			return err
-		}
+	if err := o.Force(source, setter, "if "+allBeta+" { defer carryKeepGates(tb, gate)() }"); err != nil {
+		return err
 	}
 	return o.Force(source, entry, "carryGatesOffBefore(tb, gate, "+emulated+")")
 }
@@ -217,6 +215,25 @@ func (o *Overlay) Force(path, function, statement string) error {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	return o.Add(path, src)
+}
+
+// SetFields makes a function begin by setting fields of a parameter, which is a struct, or
+// any number of them: then of one more.
+func (o *Overlay) SetFields(path, function, parameter string, fields ...string) error {
+	src, err := o.Read(path)
+	if err != nil {
+		return err
+	}
+	variadic := regexp.MustCompile(`\bfunc ` + function + `\((?s:[^{]*)\b` + parameter + ` +\.\.\.([\w.]+)`).FindSubmatch(src)
+	var statements []string
+	if variadic != nil {
+		statements = append(statements, fmt.Sprintf("%[1]s = append(%[1]s, %[2]s{})", parameter, variadic[1]))
+		parameter += "[0]"
+	}
+	for _, field := range fields {
+		statements = append(statements, parameter+"."+field+" = true")
+	}
+	return o.Force(path, function, strings.Join(statements, "; "))
 }
 
 func insertFirst(src []byte, function, statement string) ([]byte, error) {

@@ -438,6 +438,31 @@ func TestInsertFirst(t *testing.T) {
 	}
 }
 
+// A constructor gets its features as a parameter, or may get some behind all others.
+func TestSetFields(t *testing.T) {
+	const body = ") bool { return true }\n"
+	for source, want := range map[string]string{
+		"func New(a int,\n\tfts Features" + body:    " fts.A = true; fts.B = true;",
+		"func New(a int,\n\tfts ...Features" + body: " fts = append(fts, Features{}); fts[0].A = true; fts[0].B = true;",
+	} {
+		dir := module(t, map[string]string{"p/p.go": "package p\n\ntype Features struct{ A, B bool }\n\nfunc Newer(fts ...int) {}\n\n" + source})
+		o, err := NewOverlay(filepath.Join(dir, "overlay"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		file := filepath.Join(dir, "p", "p.go")
+		if err := o.SetFields(file, "New", "fts", "A", "B"); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := o.Read(file); err != nil || !strings.HasSuffix(string(got), strings.Replace(source, "{", "{"+want, 1)) {
+			t.Errorf("want %q, got %v\n%s", want, err, got)
+		}
+		if err := o.SetFields(file, "Missing", "fts", "A"); err == nil {
+			t.Error("no error for a function that is not there")
+		}
+	}
+}
+
 // TestOverlay checks that the go command sees what was added and changed.
 func TestOverlay(t *testing.T) {
 	dir := module(t, map[string]string{

@@ -82,12 +82,24 @@ type Release struct {
 	// IgnoredPreflightErrors are checks of the release's kubeadm which fail on every
 	// machine.
 	IgnoredPreflightErrors []string `json:"ignoredPreflightErrors,omitempty"`
+	// FailsWithGates are upstream's tests that fail in the untouched base, too, with nothing
+	// but gates on that features depend on.
+	FailsWithGates []UpstreamTest `json:"failsWithGates,omitempty"`
 	// MissingModules are the modules in upstream's go.work that the Go
 	// module proxy does not have.
 	MissingModules []string `json:"missingModules,omitempty"`
 	// StandIns are the staging modules that the Go module proxy does not have at
 	// the release's version. Each is taken at another version.
 	StandIns []StandIn `json:"standIns,omitempty"`
+}
+
+// UpstreamTest is a test function of upstream.
+type UpstreamTest struct {
+	// Dir is the package, Test the function.
+	Dir  string `json:"dir"`
+	Test string `json:"test"`
+	// Why says what is special about it.
+	Why string `json:"why"`
 }
 
 // StandIn is a published version of a staging module that stands in for the
@@ -317,6 +329,11 @@ func (r *Release) validate() error {
 			fail("import %q cannot stand for %q", to, from)
 		}
 	}
+	for _, t := range r.FailsWithGates {
+		if t.Dir == "" || t.Test == "" || strings.TrimSpace(t.Why) == "" {
+			fail("failsWithGates: dir, test and why are all needed")
+		}
+	}
 	return errors.Join(append(errs, r.validateStandIns())...)
 }
 
@@ -362,6 +379,19 @@ func (r *Release) ModuleVersion(module string) string {
 		}
 	}
 	return r.StagingVersion()
+}
+
+// OldestEmulated is the oldest version which tests of a release may emulate with the
+// feature gates on: the first one in which everything that features depend on is on by default.
+// In an older release it gets turned on together with them, and each API server of a
+// test emulates the very version of the release.
+func (l *Ledger) OldestEmulated(r *Release) string {
+	for _, oldest := range l.Releases {
+		if len(r.Gates) == 0 && len(oldest.Gates) == 0 {
+			return oldest.Name
+		}
+	}
+	return r.Name
 }
 
 // GatesToSet are those that have to be turned on in a release.

@@ -63,6 +63,16 @@ func TestParse(t *testing.T) {
 	}
 }
 
+// What a test API server emulates by default must not turn the gates off.
+func TestOldestEmulated(t *testing.T) {
+	l := &Ledger{Releases: []Release{{Name: "1.32", Gates: []string{"A"}}, {Name: "1.33", Gates: []string{"A"}}, {Name: "1.34"}, {Name: "1.36"}}}
+	for i, want := range []string{"1.32", "1.33", "1.34", "1.34"} {
+		if got := l.OldestEmulated(&l.Releases[i]); got != want {
+			t.Errorf("%s: want %s, got %s", l.Releases[i].Name, want, got)
+		}
+	}
+}
+
 func TestStandIns(t *testing.T) {
 	l, err := Parse([]byte(strings.Replace(valid, "v1.36.3,", "v1.36.3, standIns: [{module: k8s.io/a, version: v0.36.2, why: w}],", 1)))
 	if err != nil {
@@ -150,6 +160,7 @@ func TestParseErrors(t *testing.T) {
 		"date missing":         {`, released: "2026-07-22T18:07:38Z"`, "", "released must be a time"},
 		"date wrong":           {"2026-07-22T18:07:38Z", "yesterday", "released must be a time"},
 		"imports":              {"v1.9.1,", "v1.9.1, imports: {a: a},", `import "a" cannot stand for "a"`},
+		"fails, no reason":     {"v1.9.1,", "v1.9.1, failsWithGates: [{dir: d, test: t}],", "failsWithGates: dir, test and why are all needed"},
 		"stand-in of nothing":  {"v1.9.1,", "v1.9.1, standIns: [{version: v0.9.0, why: w}],", "module, version and why are all needed"},
 		"stand-in, no reason":  {"v1.9.1,", "v1.9.1, standIns: [{module: m, version: v0.9.0}],", "stand-in for m: module, version and why are all needed"},
 		"stand-in, no version": {"v1.9.1,", "v1.9.1, standIns: [{module: m, why: w}],", `version "" is not one of v0.9`},
