@@ -86,12 +86,19 @@ func (t *Tree) workTree(ctx context.Context) (string, error) {
 	}
 	defer os.RemoveAll(tmp)
 	// A copy of the index, so that unchanged files need not be read.
-	data, err := os.ReadFile(filepath.Join(t.Dir(), ".git", "index"))
+	original := filepath.Join(t.Dir(), ".git", "index")
+	info, err := os.Stat(original)
+	if err != nil {
+		return "", err
+	}
+	data, err := os.ReadFile(original)
 	if err != nil {
 		return "", err
 	}
 	index := filepath.Join(tmp, "index")
-	if err := os.WriteFile(index, data, 0o600); err != nil {
+	// As old as the original: what changed in the second in which the index was written
+	// looks unchanged, and git reads it because it is not older than the index.
+	if err := errors.Join(os.WriteFile(index, data, 0o600), os.Chtimes(index, info.ModTime(), info.ModTime())); err != nil {
 		return "", err
 	}
 	env := []string{"GIT_INDEX_FILE=" + index}

@@ -1136,6 +1136,32 @@ func TestSaveQualified(t *testing.T) {
 	}
 }
 
+// An edit in the second in which the tree was built is seen, also if nothing but the
+// content tells it: the file is as long and as old as before.
+func TestEditInTheSameSecond(t *testing.T) {
+	f := newFixture(t)
+	f.mustBuild()
+	file, then := filepath.Join(f.Dir(), crlf), time.Now().Add(-time.Hour)
+	old := func(name string) {
+		if err := os.Chtimes(name, then, then); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.gitOutput("config", "core.trustCtime", "false")
+	old(file)
+	f.gitOutput("update-index", "--refresh")
+	before, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.edit(crlf, strings.Replace(string(before), "one", "two", 1))
+	old(file)
+	old(filepath.Join(f.Dir(), ".git", "index"))
+	if edited, err := f.Edited(t.Context()); err != nil || !slices.Equal(edited, []string{crlf}) {
+		t.Errorf("want %s, got %q, %v", crlf, edited, err)
+	}
+}
+
 // There is no name for a part of a range.
 func TestSaveMisfitInRange(t *testing.T) {
 	f := newFixtureOfTwo(t)
