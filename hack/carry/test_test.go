@@ -51,7 +51,7 @@ func builtRelease(t *testing.T) *testRun {
 	t.Helper()
 	repo := t.TempDir()
 	writeFiles(t, repo, map[string]string{
-		ledger.Path:                  "carry: 1\nreleases:\n- {name: \"1.36\", version: v1.36.3, state: carried, released: \"2026-07-22T18:07:38Z\"}\n",
+		ledger.Path:                  "revision: 1\nreleases:\n- {name: \"1.36\", version: v1.36.3, state: carried, released: \"2026-07-22T18:07:38Z\"}\n",
 		"go.mod":                     "module kubernetes-dra\n\ngo 1.26\n",
 		"hack/hack_test.go":          "package hack\n\nimport \"testing\"\n\nfunc TestIt(t *testing.T) {}\n",
 		"_output/1.36/kubernetes/go": "1",

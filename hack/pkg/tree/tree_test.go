@@ -101,7 +101,7 @@ var (
 )
 
 const fixtureLedger = `
-carry: 1
+revision: 1
 releases:
 - {name: "1.32", version: v1.32.2, released: "2025-02-12T00:00:00Z", state: carried, imports: {k8s.io/api/resource/v1: k8s.io/api/resource/v1beta1}}
 - {name: "1.33", version: v1.33.13, state: planned}

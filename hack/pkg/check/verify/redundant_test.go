@@ -28,7 +28,7 @@ import (
 )
 
 const manyReleases = `
-carry: 1
+revision: 1
 releases:
 - {name: "1.32", version: v1.32.1, state: carried, released: "2025-07-22T18:07:38Z"}
 - {name: "1.33", version: v1.33.1, state: planned}

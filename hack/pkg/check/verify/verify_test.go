@@ -56,7 +56,7 @@ limitations under the License.
 `
 
 const ledgerText = `
-carry: 1
+revision: 1
 releases:
 - {name: "1.35", version: v1.35.4, state: planned}
 - {name: "1.36", version: v1.36.3, state: carried, released: "2026-07-22T18:07:38Z"}

@@ -191,7 +191,7 @@ var fakeFiles = []File{
 func fakeLedger(t *testing.T) *ledger.Ledger {
 	t.Helper()
 	l, err := ledger.Parse([]byte(`
-carry: 1
+revision: 1
 releases:
 - {name: "1.34", version: v1.34.4, state: planned}
 - {name: "1.36", version: v1.36.3, state: carried, released: "2026-07-22T18:07:38Z"}
@@ -477,7 +477,7 @@ func TestExceptions(t *testing.T) {
 // Gates that features depend on are turned on as well where they are off by default.
 func TestGates(t *testing.T) {
 	l, err := ledger.Parse([]byte(`
-carry: 1
+revision: 1
 releases:
 - {name: "1.32", version: v1.32.2, state: carried, released: "2025-02-12T21:19:46Z", gates: [DynamicResourceAllocation]}
 - {name: "1.36", version: v1.36.3, state: carried, released: "2026-07-22T18:07:38Z"}

@@ -50,9 +50,9 @@ const (
 
 // Ledger is the content of the file.
 type Ledger struct {
-	// Carry is the n of a version like v1.36.3+dra.<n>: it grows with each
+	// Revision is the number in a version like v1.36.3+dra.1: it grows with each
 	// release of this repository.
-	Carry int `json:"carry"`
+	Revision int `json:"revision"`
 	// Releases, oldest first.
 	Releases []Release `json:"releases"`
 	// Features in the order in which they are built into a tree.
@@ -223,8 +223,8 @@ func (l *Ledger) validate() error {
 	var errs []error
 	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 
-	if l.Carry < 1 {
-		fail("carry must be 1 or more")
+	if l.Revision < 1 {
+		fail("revision must be 1 or more")
 	}
 	for i, r := range l.Releases {
 		where := fmt.Sprintf("release %q", r.Name)
@@ -557,7 +557,7 @@ func (l *Ledger) Gates(release string) []string {
 
 // Stamp is the version of what is built from this release.
 func (l *Ledger) Stamp(r *Release) string {
-	return fmt.Sprintf("%s+dra.%d", r.Version, l.Carry)
+	return fmt.Sprintf("%s+dra.%d", r.Version, l.Revision)
 }
 
 // Minor is that of a release: 36 of 1.36, and 0 if it has none.

@@ -23,7 +23,7 @@ import (
 )
 
 const valid = `
-carry: 2
+revision: 2
 releases:
 - {name: "1.9", version: v1.9.1, state: planned, gates: [Base]}
 - {name: "1.36", version: v1.36.3, state: carried, released: "2026-07-22T18:07:38Z"}
@@ -150,8 +150,8 @@ func TestDrop(t *testing.T) {
 
 func TestParseErrors(t *testing.T) {
 	for name, tt := range map[string]struct{ from, to, want string }{
-		"unknown field":        {"carry: 2", "carry: 2\ncary: 2", `unknown field "cary"`},
-		"no carry":             {"carry: 2", "carry: 0", "carry must be 1 or more"},
+		"unknown field":        {"revision: 2", "revision: 2\ncary: 2", `unknown field "cary"`},
+		"no revision":          {"revision: 2", "revision: 0", "revision must be 1 or more"},
 		"release name":         {`"1.9"`, `"v1.9"`, `release "v1.9": name is not like 1.36`},
 		"order":                {`"1.9", version: v1.9.1`, `"1.40", version: v1.40.1`, "oldest first"},
 		"twice":                {`"1.37", version: v1.37.0`, `"1.36", version: v1.36.0`, "listed once"},

@@ -27,7 +27,7 @@ import (
 )
 
 const ledgerText = `
-carry: 1
+revision: 1
 releases:
 - {name: "1.32", version: v1.32.2, state: planned}
 - {name: "1.33", version: v1.33.1, state: planned}
