@@ -1,0 +1,288 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+
+	"kubernetes-dra/hack/pkg/test/testplan"
+	"kubernetes-dra/hack/pkg/test/testrun"
+	"kubernetes-dra/hack/pkg/tools"
+)
+
+func verifyPart(ctx context.Context, r *testRun) error {
+	r.Do("verify", func() error { return subcommand(ctx, "verify") })
+	return context.Cause(ctx)
+}
+
+// lintPart leaves the overlay to "make lint", because it takes too long.
+func lintPart(ctx context.Context, r *testRun) error {
+	r.Do("lint", func() error { return subcommand(ctx, "lint", "--release", r.release, "--modules") })
+	return context.Cause(ctx)
+}
+
+// hackPart tests the root module, except for what needs a cluster. All tests are
+// ours: none of them gets a second chance.
+func hackPart(ctx context.Context, r *testRun) error {
+	targets, err := rootTargets(ctx, r.repo, func(dir string) bool { return !strings.HasPrefix(dir, "test/cluster") })
+	if err != nil {
+		return err
+	}
+	return r.Run(ctx, testrun.Step{Name: "hack", Dir: r.repo, Packages: targets, Flags: []string{"-timeout=15m"}})
+}
+
+// rootTargets lists packages of the root module. Everything in them is ours.
+func rootTargets(ctx context.Context, repo string, wanted func(dir string) bool) ([]testrun.Package, error) {
+	targets, err := testplan.Root(ctx, repo)
+	if err != nil {
+		return nil, err
+	}
+	var packages []testrun.Package
+	for _, t := range targets {
+		dir, err := filepath.Rel(repo, t.Dir)
+		if err != nil {
+			return nil, err
+		}
+		if wanted(filepath.ToSlash(dir)) {
+			packages = append(packages, t.Package)
+		}
+	}
+	return packages, nil
+}
+
+// wanted applies --only.
+func (r *testRun) wanted(condition func(testplan.Target) bool) func(testplan.Target) bool {
+	return func(t testplan.Target) bool { return strings.Contains(t.Path, r.only) && condition(t) }
+}
+
+// unitPart checks the lists of feature gates, vets, and runs unit tests.
+func unitPart(ctx context.Context, r *testRun) error {
+	if err := r.prepare(ctx); err != nil {
+		return err
+	}
+	// The second one was the checker until 1.32.
+	for _, folder := range []string{"compatibility_lifecycle", "featuregates_linter"} {
+		checker := filepath.Join("test", folder, "main.go")
+		if _, err := os.Stat(filepath.Join(r.tree, checker)); err == nil && r.only == "" {
+			r.Do("feature gate lists", func() error {
+				cmd := exec.CommandContext(ctx, "go", "run", checker, "feature-gates", "verify")
+				cmd.Dir = r.tree
+				cmd.Env = r.plan.Env
+				if out, err := cmd.CombinedOutput(); err != nil {
+					return fmt.Errorf("%w\n%s", err, out)
+				}
+				return nil
+			})
+		}
+	}
+	r.Do("vet", func() error { return r.vet(ctx) })
+	steps, err := r.unitSteps()
+	if err != nil {
+		return err
+	}
+	for _, step := range steps {
+		if len(step.Packages) == 0 {
+			continue
+		}
+		step.Dir = r.tree
+		step.Env = r.plan.Env
+		// Packages of which tests get skipped have a go command each.
+		step.Parallel = 3
+		if slices.Contains(step.Flags, "-race") {
+			// The race detector is written in C++.
+			step.Env = append(slices.Clone(step.Env), "CGO_ENABLED=1")
+		}
+		if err := r.Run(ctx, step); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func anyTarget(testplan.Target) bool { return true }
+
+// unitSteps run the unit tests as they are, that is with the feature gates off
+// except where a test says otherwise. Then upstream's tests run again with the gates
+// on. They do so without the race detector: what runs concurrently because of a
+// feature is covered by our own tests, which turn it on themselves. A short run has
+// nothing but those.
+func (r *testRun) unitSteps() ([]testrun.Step, error) {
+	// The same order of flags everywhere, for the test cache. All was vetted before.
+	timeout, noVet := "-timeout=20m", "-vet=off"
+	if r.short {
+		return []testrun.Step{{Name: "our unit tests", Packages: testplan.Packages(r.plan.OwnUnit(), r.wanted(anyTarget)), Flags: []string{timeout, noVet}}}, nil
+	}
+	gatesOn, overlay, err := r.plan.GatesOn(filepath.Join(r.output, "test", "gates-on"))
+	if err != nil {
+		return nil, err
+	}
+	if len(r.plan.Gates) == 0 {
+		gatesOn = nil
+	} else if err := r.explainExceptions(); err != nil {
+		return nil, err
+	}
+	race := func(t testplan.Target) bool { return t.Race }
+	noRace := func(t testplan.Target) bool { return !t.Race }
+	// Upstream's tests of the scheduler plugin wait for a second in each of a
+	// hundred cases: more at the same time than there are CPUs.
+	waiting := "-p=4"
+	return []testrun.Step{
+		{Name: "unit", Packages: testplan.Packages(r.plan.Unit, r.wanted(noRace)), Flags: []string{timeout, noVet}},
+		{Name: "unit, race detector", Packages: testplan.Packages(r.plan.Unit, r.wanted(race)), Flags: []string{timeout, noVet, "-race", waiting}},
+		{Name: "unit, gates on", Packages: testplan.Packages(gatesOn, r.wanted(anyTarget)), Flags: []string{timeout, noVet, overlay}},
+	}, nil
+}
+
+// vet compiles and vets what we touch and what we test, with all tests in it.
+func (r *testRun) vet(ctx context.Context) error {
+	packages, err := touchedPackages(r.tree, r.files)
+	if err != nil {
+		return err
+	}
+	for _, t := range slices.Concat(r.plan.Unit, r.plan.Integration) {
+		rel, err := filepath.Rel(r.tree, t.Dir)
+		if err != nil {
+			return err
+		}
+		packages = append(packages, "./"+filepath.ToSlash(rel))
+	}
+	slices.Sort(packages)
+	packages = slices.DeleteFunc(slices.Compact(packages), func(p string) bool { return !strings.Contains(p, r.only) })
+	if len(packages) == 0 {
+		return nil
+	}
+	return vet(ctx, r.tree, packages)
+}
+
+// explainExceptions says what does not run with the gates on.
+func (r *testRun) explainExceptions() error {
+	exceptions, err := r.plan.Exceptions()
+	for _, e := range exceptions {
+		fmt.Printf("not run with the gates on: %s %s %s\n", e.Dir, e.Test, e.Why)
+	}
+	return err
+}
+
+// integrationPart runs all integration tests, upstream's once more with the gates
+// on.
+func integrationPart(ctx context.Context, r *testRun) error {
+	if err := r.prepare(ctx); err != nil {
+		return err
+	}
+	if err := tools.Build(ctx, r.repo, []string{"etcd"}, progress()); err != nil {
+		return fmt.Errorf("build etcd: %w", err)
+	}
+	r.plan.Integration = slices.DeleteFunc(r.plan.Integration, func(t testplan.Target) bool {
+		return !strings.Contains(t.Path, r.only) || r.short && !t.OnlyOurs()
+	})
+	targets, err := r.plan.Compile(ctx, filepath.Join(r.output, "test"),
+		func(t testplan.Target) { fmt.Printf("  build %s%s\n", r.Prefix, t.Path) },
+		func(t testplan.Target, err error) { r.Fail(t.Path+" (integration): does not build", err) })
+	if err != nil {
+		return err
+	}
+	// Tests put the data of etcd there, and its socket, whose path must be short.
+	temp, err := os.MkdirTemp("", "carry-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(temp) }()
+
+	env := []string{"PATH=" + tools.Dir(r.repo) + string(filepath.ListSeparator) + os.Getenv("PATH"), "TMPDIR=" + temp}
+	flags := []string{"timeout=40m", fmt.Sprintf("short=%t", r.short)}
+	upstream := func(t testplan.Target) bool { return !t.OnlyOurs() }
+	for _, step := range []testrun.Step{
+		{Name: "integration", Packages: testplan.Packages(targets, anyTarget)},
+		{Name: "integration, gates on", Packages: testplan.Packages(targets, upstream), Env: []string{testplan.GatesVariable + "=true"}},
+	} {
+		if len(step.Packages) == 0 {
+			continue
+		}
+		step.Env = slices.Concat(r.plan.Env, step.Env, env)
+		step.Flags = flags
+		// They mostly wait. Beside the default release, fewer are enough.
+		step.Parallel = 3
+		if r.short {
+			step.Parallel = 2
+		}
+		if err := r.Run(ctx, step); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// clusterPart tests the binaries of the release.
+func clusterPart(ctx context.Context, r *testRun) error {
+	built := true
+	r.Do("build", func() error {
+		err := subcommand(ctx, "build", "--release", r.release)
+		built = err == nil
+		return err
+	})
+	if err := context.Cause(ctx); err != nil || !built {
+		return err
+	}
+	targets, err := rootTargets(ctx, r.repo, func(dir string) bool { return strings.HasPrefix(dir, "test/cluster") })
+	if err != nil {
+		return err
+	}
+	// A test that is killed cannot do it.
+	defer downTestClusters(ctx, r)
+	return r.Run(ctx, testrun.Step{
+		Name:     "cluster",
+		Dir:      r.repo,
+		Env:      []string{"RELEASE=" + r.release},
+		Packages: targets,
+		// What they test are other programs, so a result from the cache means nothing.
+		Flags: []string{"-timeout=40m", "-count=1", "-p=1"},
+	})
+}
+
+// kubeadmPart tests a release for this machine: kubeadm init with it, and reset.
+func kubeadmPart(ctx context.Context, r *testRun) error {
+	// Not in the place of one that somebody made with "make release".
+	dir := filepath.Join(r.output, "release-test")
+	built := true
+	r.Do("release", func() error {
+		err := subcommand(ctx, "release", "--release", r.release, "--arch", runtime.GOARCH, "--output", dir, "--untested")
+		built = err == nil
+		return err
+	})
+	if err := context.Cause(ctx); err != nil || !built {
+		return err
+	}
+	targets, err := rootTargets(ctx, r.repo, func(dir string) bool { return dir == "test/cluster" })
+	if err != nil {
+		return err
+	}
+	defer downTestClusters(ctx, r)
+	return r.Run(ctx, testrun.Step{
+		Name:     "kubeadm",
+		Dir:      r.repo,
+		Env:      []string{"RELEASE=" + r.release, "KUBEADM_RELEASE=" + dir},
+		Packages: targets,
+		Flags:    []string{"-timeout=20m", "-count=1", "-run=^TestKubeadm$"},
+	})
+}
