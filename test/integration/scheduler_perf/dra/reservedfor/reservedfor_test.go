@@ -112,7 +112,19 @@ func BenchmarkPerfScheduling(b *testing.B) {
 // BenchmarkPerfSchedulingUpstream runs upstream's workloads, with the same
 // measurements as for ours.
 func BenchmarkPerfSchedulingUpstream(b *testing.B) {
-	b.Chdir("..")
+	// b.Chdir is not known to the language version of 1.32.
+	here, err := os.Getwd()
+	if err == nil {
+		err = os.Chdir("..")
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		if err := os.Chdir(here); err != nil {
+			b.Error(err)
+		}
+	})
 	// Those workloads create nodes more than once.
 	observed := ""
 	runBenchmark(b, "performance-config.yaml", "dra_upstream", func(tCtx ktesting.TContext) error {
