@@ -14,15 +14,20 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// 1.32 has no such test for claims.
+// 1.32 has no Features.
 
 package resourceclaim
 
-import (
-	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/kubernetes/pkg/controller/resourceclaim/metrics"
-)
+// Features defines which features should be enabled in the controller in
+// addition to those which have a parameter of their own.
+type Features struct {
+	ReservedForWorkloads bool
+}
 
-func claimNeedsAdminAccess(claim *resourceapi.ResourceClaim) bool {
-	return metrics.HasAdminAccess(claim)
+// optional returns the last parameter of NewController if there is one.
+func optional(features []Features) Features {
+	if len(features) == 0 {
+		return Features{}
+	}
+	return features[0]
 }

@@ -17,76 +17,11 @@ limitations under the License.
 package structured
 
 import (
-	"context"
 	"testing"
 
-	resourceapi "k8s.io/api/resource/v1"
+	resourceapi "k8s.io/api/resource/v1beta1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/dynamic-resource-allocation/cel"
-	"k8s.io/utils/ptr"
 )
-
-// FuzzAllocate is that of the only allocator.
-func FuzzAllocate(f *testing.F) {
-	addFuzzSeeds(f)
-	f.Fuzz(func(t *testing.T, data []byte) {
-		fuzzAllocate(t, func(d *draws) fuzzAllocator { return newFuzzAllocator(!d.oneIn(8)) }, false, data)
-	})
-}
-
-var fuzzCELCache = cel.NewCache(100)
-
-func newFuzzAllocator(adminAccess bool) fuzzAllocator {
-	return func(ctx context.Context, held []resourceapi.DeviceRequestAllocationResult, slices []*resourceapi.ResourceSlice, claims []*resourceapi.ResourceClaim) ([]resourceapi.AllocationResult, error) {
-		if fuzzTakesTooLong(slices, claims) {
-			return nil, errBudget
-		}
-		allocated := sets.New[DeviceID]()
-		for _, result := range held {
-			if !ptr.Deref(result.AdminAccess, false) {
-				allocated.Insert(MakeDeviceID(result.Driver, result.Pool, result.Device))
-			}
-		}
-		allocator, err := NewAllocator(ctx, adminAccess, claims, allocated, fuzzClasses{}, slices, fuzzCELCache)
-		if err != nil {
-			return nil, err
-		}
-		return allocator.Allocate(ctx, fuzzNode)
-	}
-}
-
-// fuzzTakesTooLong returns true if the allocator might try more combinations than there is
-// time for. In this release, it does not look at the context.
-func fuzzTakesTooLong(slices []*resourceapi.ResourceSlice, claims []*resourceapi.ResourceClaim) bool {
-	devices := 1
-	for _, slice := range slices {
-		devices += len(slice.Spec.Devices)
-	}
-	combinations := 1
-	for _, claim := range claims {
-		for _, request := range claim.Spec.Devices.Requests {
-			if request.Count > resourceapi.AllocationResultsMaxSize {
-				continue // That is an error at once.
-			}
-			for range request.Count {
-				if combinations *= devices; combinations > 100000 {
-					return true
-				}
-			}
-		}
-	}
-	return false
-}
-
-// fuzzAllocators are all of them.
-func fuzzAllocators() map[string]fuzzAllocator {
-	return map[string]fuzzAllocator{"the only one": newFuzzAllocator(true)}
-}
-
-type fuzzAllocator func(context.Context, []resourceapi.DeviceRequestAllocationResult, []*resourceapi.ResourceSlice, []*resourceapi.ResourceClaim) ([]resourceapi.AllocationResult, error)
-
-func isFuzzShare(resourceapi.DeviceRequestAllocationResult) bool { return false }
 
 func fuzzRequest(d *draws, name string, admin bool) resourceapi.DeviceRequest {
 	request := resourceapi.DeviceRequest{Name: name}

@@ -25,10 +25,8 @@ import (
 	resourceclient "k8s.io/client-go/kubernetes/typed/resource/v1beta1"
 )
 
-// In 1.32, the API is v1beta1: devices are basic, requests have no alternatives,
-// and allocations no timestamp.
-
-var versions = []string{"v1alpha3", "v1beta1"}
+// In these releases, the API is v1beta1: devices are basic, requests are flat, and
+// allocations have no timestamp.
 
 func resourceClient(client clientset.Interface) resourceclient.ResourceV1beta1Interface {
 	return client.ResourceV1beta1()

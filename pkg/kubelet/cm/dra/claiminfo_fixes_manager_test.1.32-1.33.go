@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// This release has another manager, and its drivers are global.
+// These releases have another manager, and its drivers are global.
 
 package dra
 
@@ -24,7 +24,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/kubernetes/pkg/kubelet/cm/dra/plugin"
 )
 
 type testManager = *ManagerImpl
@@ -33,13 +32,11 @@ type testManager = *ManagerImpl
 func (test *managerTest) start() {
 	manager, err := NewManagerImpl(test.client, test.stateDir, "worker")
 	test.ExpectNoError(err, "create manager")
-	handler := plugin.NewRegistrationHandler(nil, getFakeNode)
 	server, err := setupFakeDRADriverGRPCServer(test, false, nil, nil, nil)
 	test.ExpectNoError(err, "start driver")
 	test.Cleanup(server.teardownFn)
 	for _, driverName := range []string{driverName, otherDriverName} {
-		test.ExpectNoError(handler.RegisterPlugin(driverName, server.socketName, []string{draPluginService}, nil), "register driver")
-		test.Cleanup(func() { handler.DeRegisterPlugin(driverName) })
+		test.registerDriver(driverName, server.socketName)
 	}
 	test.manager = manager
 	test.driver = server.server

@@ -14,17 +14,14 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// This release has another setup of the plugin, and no PreBindPreFlight.
+// These releases have another setup of the plugin, and no PreBindPreFlight.
 
 package dynamicresources
 
 import (
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/feature"
-	"k8s.io/kubernetes/pkg/scheduler/util/assumecache"
-	"k8s.io/kubernetes/test/utils/ktesting"
 )
 
 // hasPreBindPreFlight is false because PreBind always gets called.
@@ -36,13 +33,6 @@ func sharedClaimsFeatures() feature.Features {
 		EnableDRASharedClaims:           true,
 		EnableDynamicResourceAllocation: true,
 	}
-}
-
-func newTestDRAManager(tCtx ktesting.TContext, tc *testContext) (*DefaultDRAManager, cache.InformerSynced) {
-	claimsCache := assumecache.NewAssumeCache(tCtx.Logger(), tc.informerFactory.Resource().V1beta1().ResourceClaims().Informer(), "resource claim", "", nil)
-	// Not the handler of the DRA manager, but all of them get synced together.
-	registration := claimsCache.AddEventHandler(cache.ResourceEventHandlerFuncs{})
-	return NewDRAManager(tCtx, claimsCache, tc.informerFactory), registration.HasSynced
 }
 
 func testArgs() apiruntime.Object {

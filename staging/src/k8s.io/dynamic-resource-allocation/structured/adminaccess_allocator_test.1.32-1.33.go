@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// 1.32 has one allocator, and neither counters nor capacity that devices share.
+// These releases have one allocator, and no capacity that devices share.
 
 package structured
 
@@ -37,13 +37,13 @@ func newAdminDevice(name string) resourceapi.Device {
 
 func setAdminNode(spec *resourceapi.ResourceSliceSpec) { spec.NodeName = adminNode.Name }
 
-func newAdminAllocator(t *testing.T, enabled bool, slices []*resourceapi.ResourceSlice, allocated []string, claims []*resourceapi.ResourceClaim) *Allocator {
+func newAdminAllocator(t *testing.T, features testFeatures, slices []*resourceapi.ResourceSlice, allocated []string, claims []*resourceapi.ResourceClaim) *Allocator {
 	t.Helper()
 	devices := sets.New[DeviceID]()
 	for _, name := range allocated {
 		devices.Insert(MakeDeviceID(adminDriver, adminPool, name))
 	}
-	allocator, err := NewAllocator(context.Background(), enabled, claims, devices, adminClasses, slices, cel.NewCache(1))
+	allocator, err := NewAllocator(context.Background(), features, claims, devices, adminClasses, slices, cel.NewCache(1))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +52,7 @@ func newAdminAllocator(t *testing.T, enabled bool, slices []*resourceapi.Resourc
 
 func allocateForAdmin(t *testing.T, slices []*resourceapi.ResourceSlice, allocated []string, claims []*resourceapi.ResourceClaim) map[string][]resourceapi.AllocationResult {
 	t.Helper()
-	results, err := newAdminAllocator(t, true, slices, allocated, claims).Allocate(context.Background(), adminNode)
+	results, err := newAdminAllocator(t, adminFeatures(true), slices, allocated, claims).Allocate(context.Background(), adminNode)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +61,7 @@ func allocateForAdmin(t *testing.T, slices []*resourceapi.ResourceSlice, allocat
 
 // TestAdminAccessOff checks that nobody gets devices of others without the feature.
 func TestAdminAccessOff(t *testing.T) {
-	allocator := newAdminAllocator(t, false, []*resourceapi.ResourceSlice{adminSlice("a")}, nil, adminClaims("1!"))
+	allocator := newAdminAllocator(t, adminFeatures(false), []*resourceapi.ResourceSlice{adminSlice("a")}, nil, adminClaims("1!"))
 	_, err := allocator.Allocate(context.Background(), adminNode)
 	if want := "claim claim-0, request r-0: admin access is requested, but the feature is disabled"; err == nil || err.Error() != want {
 		t.Errorf("want error %q, got %v", want, err)

@@ -24,22 +24,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// In 1.32, the API is v1beta1, event handlers have no logger, there are no
-// extended resources backed by claims, and the controller has no Features.
-
-// Features defines which features should be enabled in the controller in
-// addition to those which have a parameter of their own.
-type Features struct {
-	ReservedForWorkloads bool
-}
-
-// optional returns the last parameter of NewController if there is one.
-func optional(features []Features) Features {
-	if len(features) == 0 {
-		return Features{}
-	}
-	return features[0]
-}
+// In these releases, the API is v1beta1, and there are no extended resources backed by
+// claims. Event handlers have no logger in 1.32.
 
 func claimClient(client clientset.Interface, namespace string) resourceclient.ResourceClaimInterface {
 	return client.ResourceV1beta1().ResourceClaims(namespace)

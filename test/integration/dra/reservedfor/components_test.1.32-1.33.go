@@ -25,7 +25,7 @@ import (
 	"k8s.io/kubernetes/test/utils/ktesting"
 )
 
-// In 1.32, Jobs know nothing about Workloads and PodGroups, the features of the
+// In these releases, Jobs know nothing about Workloads and PodGroups, the features of the
 // resourceclaim controller are fixed, and the scheduler gets its clients separately.
 
 // startScheduler returns the informers that the scheduler uses.
