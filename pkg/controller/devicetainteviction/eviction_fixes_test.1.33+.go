@@ -48,9 +48,6 @@ type evictionTest struct {
 	canceled []*v1.Pod
 }
 
-// taintedSince is when the device got tainted.
-var taintedSince = sliceTainted.Spec.Devices[0].Taints[0].TimeAdded.Time
-
 // check applies further changes. The context must be a new one.
 func (test evictionTest) check(tContext *testContext, events []any) {
 	tContext.Helper()
