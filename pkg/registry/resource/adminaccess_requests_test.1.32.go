@@ -14,16 +14,11 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// 1.32 has the field in the request itself, and audit events without accessors.
+// 1.32 has the field in the request itself.
 
 package resource
 
-import (
-	"context"
-
-	"k8s.io/apiserver/pkg/audit"
-	"k8s.io/kubernetes/pkg/apis/resource"
-)
+import "k8s.io/kubernetes/pkg/apis/resource"
 
 // adminRequestPath is the path of the field below a request.
 const adminRequestPath = ".adminAccess"
@@ -31,9 +26,4 @@ const adminRequestPath = ".adminAccess"
 // deviceRequest returns a request with the given value of adminAccess.
 func deviceRequest(name string, adminAccess *bool) resource.DeviceRequest {
 	return resource.DeviceRequest{Name: name, DeviceClassName: "class", AdminAccess: adminAccess}
-}
-
-// auditAnnotation returns what was recorded in the audit event of the context.
-func auditAnnotation(ctx context.Context, key string) string {
-	return audit.AuditContextFrom(ctx).Event.Annotations[key]
 }

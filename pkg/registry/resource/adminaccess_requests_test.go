@@ -16,12 +16,7 @@ limitations under the License.
 
 package resource
 
-import (
-	"context"
-
-	"k8s.io/apiserver/pkg/audit"
-	"k8s.io/kubernetes/pkg/apis/resource"
-)
+import "k8s.io/kubernetes/pkg/apis/resource"
 
 // adminRequestPath is the path of the field below a request.
 const adminRequestPath = ".exactly.adminAccess"
@@ -32,10 +27,4 @@ func deviceRequest(name string, adminAccess *bool) resource.DeviceRequest {
 		Name:    name,
 		Exactly: &resource.ExactDeviceRequest{DeviceClassName: "class", AdminAccess: adminAccess},
 	}
-}
-
-// auditAnnotation returns what was recorded in the audit event of the context.
-func auditAnnotation(ctx context.Context, key string) string {
-	value, _ := audit.AuditContextFrom(ctx).GetEventAnnotation(key)
-	return value
 }

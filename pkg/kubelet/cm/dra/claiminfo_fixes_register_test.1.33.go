@@ -1,0 +1,33 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// In 1.33, instances of a driver are told apart by their sockets.
+
+package dra
+
+import (
+	"time"
+
+	"k8s.io/kubernetes/pkg/kubelet/cm/dra/plugin"
+)
+
+// registerDriver tells the kubelet about a driver until the end of the test.
+func (test *managerTest) registerDriver(driverName, socketName string) {
+	handler := plugin.NewRegistrationHandler(nil, getFakeNode, time.Second)
+	test.Cleanup(handler.Stop)
+	test.ExpectNoError(handler.RegisterPlugin(driverName, socketName, []string{draPluginService}, nil), "register driver")
+	test.Cleanup(func() { handler.DeRegisterPlugin(driverName, socketName) })
+}

@@ -1,0 +1,37 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package dynamicresources
+
+import (
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/dynamic-resource-allocation/resourceslice/tracker"
+	"k8s.io/kubernetes/pkg/scheduler/util/assumecache"
+	"k8s.io/kubernetes/test/utils/ktesting"
+)
+
+func newTestDRAManager(tCtx ktesting.TContext, tc *testContext) (*DefaultDRAManager, cache.InformerSynced) {
+	tCtx.Helper()
+	sliceTracker, err := tracker.StartTracker(tCtx, tracker.Options{
+		SliceInformer: tc.informerFactory.Resource().V1beta1().ResourceSlices(),
+		KubeClient:    tc.client,
+	})
+	tCtx.ExpectNoError(err, "start tracker of ResourceSlices")
+	claimsCache := assumecache.NewAssumeCache(tCtx.Logger(), tc.informerFactory.Resource().V1beta1().ResourceClaims().Informer(), "resource claim", "", nil)
+	// Not the handler of the DRA manager, but all of them get synced together.
+	registration := claimsCache.AddEventHandler(cache.ResourceEventHandlerFuncs{})
+	return NewDRAManager(tCtx, claimsCache, sliceTracker, tc.informerFactory), registration.HasSynced
+}

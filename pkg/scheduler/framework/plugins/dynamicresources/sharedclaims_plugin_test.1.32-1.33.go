@@ -1,0 +1,49 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// These releases have another setup of the plugin, and no PreBindPreFlight.
+
+package dynamicresources
+
+import (
+	apiruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/feature"
+)
+
+// hasPreBindPreFlight is false because PreBind always gets called.
+const hasPreBindPreFlight = false
+
+func sharedClaimsFeatures() feature.Features {
+	return feature.Features{
+		EnableDRAAdminAccess:            true,
+		EnableDRASharedClaims:           true,
+		EnableDynamicResourceAllocation: true,
+	}
+}
+
+func testArgs() apiruntime.Object {
+	return nil
+}
+
+func (c *podCycle) callPreFilter() *framework.Status {
+	_, status := c.p.PreFilter(c.tCtx, c.state, c.pod)
+	return status
+}
+
+func (c *podCycle) preBindPreFlight() *framework.Status {
+	return nil
+}
