@@ -21,6 +21,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
@@ -89,7 +91,7 @@ func TestReservedForWorkloadsRun(t *testing.T) {
 					wg.Wait()
 				}()
 				wg.Go(func() {
-					tCtx.AssertNoError(controller.Run(tCtx, 10 /* workers */), "eviction controller failed")
+					assert.NoError(tCtx, controller.Run(tCtx, 10 /* workers */), "eviction controller failed")
 				})
 				tCtx.Wait()
 
