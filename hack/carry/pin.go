@@ -59,5 +59,8 @@ func runPin(ctx context.Context, args []string) error {
 		return err
 	}
 	fmt.Printf("%s pins %s\n", upstream.PinDir(r.Name), r.Version)
+	for _, s := range r.StandIns {
+		fmt.Printf("%s %s stands in for %s: %s\n", s.Module, s.Version, r.StagingVersion(), s.Why)
+	}
 	return nil
 }

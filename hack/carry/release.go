@@ -21,6 +21,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"golang.org/x/mod/module"
+
 	"kubernetes-dra/hack/pkg/debian"
 	"kubernetes-dra/hack/pkg/ledger"
 	"kubernetes-dra/hack/pkg/release"
@@ -67,12 +69,17 @@ func runRelease(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
+	standIns, err := standIns(t.Repo, t.Release)
+	if err != nil {
+		return err
+	}
 	options := release.Options{
 		Build:         build,
 		Output:        *output,
 		Architectures: strings.Split(*arches, ","),
 		Gates:         t.Ledger.Gates(t.Release.Name),
 		RuntimeConfig: upstream.RuntimeConfig(ledger.Minor(t.Release.Name)),
+		StandIns:      standIns,
 		ProxyBase:     base,
 	}
 	if ledger.Minor(t.Release.Name) < 34 {
@@ -85,4 +92,21 @@ func runRelease(ctx context.Context, args []string) error {
 	}
 	t.Log("%s: %s for %s", options.Output, build.Version, strings.Join(options.Architectures, ", "))
 	return nil
+}
+
+// standIns are those of the ledger, with the checksums of the pin.
+func standIns(repo string, r *ledger.Release) ([]release.StandIn, error) {
+	pin, err := upstream.LoadPin(repo, r)
+	if err != nil {
+		return nil, err
+	}
+	var all []release.StandIn
+	for _, s := range r.StandIns {
+		sum, err := pin.Sum(module.Version{Path: s.Module, Version: s.Version})
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, release.StandIn{Module: s.Module, Version: s.Version, Sum: sum, For: r.StagingVersion(), Why: s.Why})
+	}
+	return all, nil
 }

@@ -30,6 +30,7 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/mod/semver"
 	"sigs.k8s.io/yaml"
 )
 
@@ -78,6 +79,20 @@ type Release struct {
 	// MissingModules are the modules in upstream's go.work that the Go
 	// module proxy does not have.
 	MissingModules []string `json:"missingModules,omitempty"`
+	// StandIns are the staging modules that the Go module proxy does not have at
+	// the release's version. Each is taken at another version.
+	StandIns []StandIn `json:"standIns,omitempty"`
+}
+
+// StandIn is a published version of a staging module that stands in for the
+// release's own one.
+type StandIn struct {
+	// Module is the path of the module, like "k8s.io/kube-scheduler".
+	Module string `json:"module"`
+	// Version is the one that is taken, like "v0.32.10".
+	Version string `json:"version"`
+	// Why it is as good.
+	Why string `json:"why"`
 }
 
 // Feature is a set of overlay files that is carried, and dropped, together.
@@ -202,19 +217,8 @@ func (l *Ledger) validate() error {
 		if i > 0 && Compare(l.Releases[i-1].Name, r.Name) >= 0 {
 			fail("%s: releases must be listed once, oldest first", where)
 		}
-		if !strings.HasPrefix(r.Version, "v"+r.Name+".") {
-			fail("%s: version %q is not a version of it", where, r.Version)
-		}
-		if err := r.State.validate(); err != nil {
+		if err := r.validate(); err != nil {
 			fail("%s: %w", where, err)
-		}
-		if _, err := time.Parse(time.RFC3339, r.Released); err != nil && (r.State == Carried || r.Released != "") {
-			fail("%s: released must be a time like 2026-07-22T18:07:38Z", where)
-		}
-		for from, to := range r.Imports {
-			if from == to || from == "" || to == "" {
-				fail("%s: import %q cannot stand for %q", where, to, from)
-			}
 		}
 	}
 	seen := map[string]bool{}
@@ -286,6 +290,72 @@ func (l *Ledger) validate() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// validate checks a release by itself.
+func (r *Release) validate() error {
+	var errs []error
+	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+
+	if !strings.HasPrefix(r.Version, "v"+r.Name+".") {
+		fail("version %q is not a version of it", r.Version)
+	}
+	if err := r.State.validate(); err != nil {
+		errs = append(errs, err)
+	}
+	if _, err := time.Parse(time.RFC3339, r.Released); err != nil && (r.State == Carried || r.Released != "") {
+		fail("released must be a time like 2026-07-22T18:07:38Z")
+	}
+	for from, to := range r.Imports {
+		if from == to || from == "" || to == "" {
+			fail("import %q cannot stand for %q", to, from)
+		}
+	}
+	return errors.Join(append(errs, r.validateStandIns())...)
+}
+
+// validateStandIns checks what the ledger alone can tell about them.
+func (r *Release) validateStandIns() error {
+	var errs []error
+	seen := map[string]bool{}
+	for _, s := range r.StandIns {
+		fail := func(format string, args ...any) {
+			errs = append(errs, fmt.Errorf("stand-in for %s: %w", s.Module, fmt.Errorf(format, args...)))
+		}
+		if s.Module == "" || strings.TrimSpace(s.Why) == "" {
+			fail("module, version and why are all needed")
+		}
+		if own := r.StagingVersion(); s.Version == own {
+			fail("%s is the version of the release itself: remove the stand-in", own)
+		} else if !semver.IsValid(s.Version) || semver.MajorMinor(s.Version) != semver.MajorMinor(own) {
+			fail("version %q is not one of %s", s.Version, semver.MajorMinor(own))
+		}
+		if seen[s.Module] {
+			fail("it is listed twice")
+		}
+		seen[s.Module] = true
+		if slices.Contains(r.MissingModules, s.Module) {
+			fail("it is one of missingModules, too: remove it there")
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// StagingVersion is the version of the release's staging modules: v0.36.3 for
+// v1.36.3.
+func (r *Release) StagingVersion() string {
+	return "v0." + strings.TrimPrefix(r.Version, "v1.")
+}
+
+// ModuleVersion is the version at which a staging module is taken: that of its
+// stand-in, if it has one.
+func (r *Release) ModuleVersion(module string) string {
+	for _, s := range r.StandIns {
+		if s.Module == module {
+			return s.Version
+		}
+	}
+	return r.StagingVersion()
 }
 
 // GatesToSet are those that have to be turned on in a release.

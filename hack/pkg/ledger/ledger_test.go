@@ -63,6 +63,22 @@ func TestParse(t *testing.T) {
 	}
 }
 
+func TestStandIns(t *testing.T) {
+	l, err := Parse([]byte(strings.Replace(valid, "v1.36.3,", "v1.36.3, standIns: [{module: k8s.io/a, version: v0.36.2, why: w}],", 1)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := l.Release("1.36")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for module, want := range map[string]string{"k8s.io/a": "v0.36.2", "k8s.io/b": "v0.36.3"} {
+		if got := r.ModuleVersion(module); got != want {
+			t.Errorf("%s: got %s, want %s", module, got, want)
+		}
+	}
+}
+
 func TestCarriesOf(t *testing.T) {
 	f := Feature{
 		State:    Carried,
@@ -134,6 +150,13 @@ func TestParseErrors(t *testing.T) {
 		"date missing":         {`, released: "2026-07-22T18:07:38Z"`, "", "released must be a time"},
 		"date wrong":           {"2026-07-22T18:07:38Z", "yesterday", "released must be a time"},
 		"imports":              {"v1.9.1,", "v1.9.1, imports: {a: a},", `import "a" cannot stand for "a"`},
+		"stand-in of nothing":  {"v1.9.1,", "v1.9.1, standIns: [{version: v0.9.0, why: w}],", "module, version and why are all needed"},
+		"stand-in, no reason":  {"v1.9.1,", "v1.9.1, standIns: [{module: m, version: v0.9.0}],", "stand-in for m: module, version and why are all needed"},
+		"stand-in, no version": {"v1.9.1,", "v1.9.1, standIns: [{module: m, why: w}],", `version "" is not one of v0.9`},
+		"stand-in of another":  {"v1.9.1,", "v1.9.1, standIns: [{module: m, version: v0.10.0, why: w}],", `version "v0.10.0" is not one of v0.9`},
+		"stand-in of itself":   {"v1.9.1,", "v1.9.1, standIns: [{module: m, version: v0.9.1, why: w}],", "v0.9.1 is the version of the release itself: remove the stand-in"},
+		"stand-in twice":       {"v1.9.1,", "v1.9.1, standIns: [{module: m, version: v0.9.0, why: w}, {module: m, version: v0.9.2, why: w}],", "stand-in for m: it is listed twice"},
+		"stand-in and missing": {"v1.9.1,", "v1.9.1, missingModules: [m], standIns: [{module: m, version: v0.9.0, why: w}],", "it is one of missingModules, too"},
 		"slug":                 {"slug: one", "slug: One-1", "lower case letters and digits"},
 		"feature twice":        {"slug: two", "slug: one", `feature "one": listed twice`},
 		"needs what is later":  {"slug: one, ", "slug: one, needs: [{slug: two, why: w}], ", `feature "one": needs "two": it has to be listed before`},

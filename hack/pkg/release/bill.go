@@ -37,9 +37,9 @@ import (
 const unknown = "NOASSERTION"
 
 // bill is the bill of materials of a tarball, in the format SPDX 2.3: its
-// files, the modules in the binaries, and the packages in kube-proxy's image. The
-// files must have their sums.
-func (c *contents) bill(tarball, sum string, modules []*module, packages []BasePackage, build binaries.Options) ([]byte, error) {
+// files, the modules in the binaries, the packages in kube-proxy's image, and the
+// modules of the tree at another version. The files must have their sums.
+func (c *contents) bill(tarball, sum string, modules []*module, packages []BasePackage, standIns []StandIn, build binaries.Options) ([]byte, error) {
 	release := &spdx.Package{
 		PackageName:               tarball,
 		PackageSPDXIdentifier:     "Package-release",
@@ -91,6 +91,11 @@ func (c *contents) bill(tarball, sum string, modules []*module, packages []BaseP
 		pkg := p.spdxPackage()
 		doc.Packages = append(doc.Packages, pkg)
 		relate(fileID(binaryPath(proxy)+".tar"), common.TypeRelationshipContains, pkg.PackageSPDXIdentifier)
+	}
+	for _, s := range standIns {
+		pkg := s.spdxPackage()
+		doc.Packages = append(doc.Packages, pkg)
+		relate(release.PackageSPDXIdentifier, common.TypeRelationshipGeneratedFrom, pkg.PackageSPDXIdentifier)
 	}
 	var out bytes.Buffer
 	if err := spdxjson.Write(doc, &out, spdxjson.Indent("  "), spdxjson.EscapeHTML(false)); err != nil {
@@ -147,6 +152,13 @@ func (m *module) spdxPackage() *spdx.Package {
 			Locator:  "pkg:golang/" + m.path + "@" + m.version,
 		}},
 	}
+}
+
+func (s StandIn) spdxPackage() *spdx.Package {
+	m := module{path: s.Module, version: s.Version, sum: s.Sum}
+	pkg := m.spdxPackage()
+	pkg.PackageComment += ". It stands in for " + s.For + ": " + s.Why
+	return pkg
 }
 
 func fileID(name string) common.ElementID { return elementID("File", name) }

@@ -72,9 +72,20 @@ type Options struct {
 	RuntimeConfig []string
 	// IgnoredPreflightErrors are checks of kubeadm that fail on every machine.
 	IgnoredPreflightErrors []string
+	// StandIns are the staging modules of the tree which are not at the version of
+	// the release.
+	StandIns []StandIn
 	// ProxyBase is what the image of kube-proxy has beside kube-proxy: the
 	// programs that it executes.
 	ProxyBase func(ctx context.Context, arch string) (*ProxyBase, error)
+}
+
+// StandIn is a staging module at another version than that of the release.
+type StandIn struct {
+	// Module is its path, Version the one that is taken, and Sum that of go.sum.
+	Module, Version, Sum string
+	// For is the version which it stands in for, Why it is as good.
+	For, Why string
 }
 
 // Build makes a release. It replaces the previous one when it is complete, and
@@ -193,7 +204,7 @@ func (o Options) server(ctx context.Context, dir, arch string) error {
 	if err != nil {
 		return err
 	}
-	bill, err := c.bill(TarballName(arch), sum, modules, base.Packages, build)
+	bill, err := c.bill(TarballName(arch), sum, modules, base.Packages, o.StandIns, build)
 	if err != nil {
 		return err
 	}

@@ -91,6 +91,7 @@ func newOptions(t *testing.T) Options {
 		RuntimeConfig: []string{"example.com/v1=true", "example.com/v2=true"},
 
 		IgnoredPreflightErrors: []string{"C"},
+		StandIns:               []StandIn{{Module: "k8s.io/api", Version: "v0.36.2", Sum: "h1:12=", For: "v0.36.3", Why: "the same source"}},
 		ProxyBase:              newBase,
 	}
 }
@@ -327,7 +328,7 @@ func checkBill(t *testing.T, o Options, arch, dir string, headers map[string]*ta
 	if sums := doc.Packages[0].PackageChecksums; err != nil || len(sums) != 1 || sums[0].Value != sum {
 		t.Errorf("sum of the tarball: got %v, want %q, %v", sums, sum, err)
 	}
-	ids, users, inImage := map[string]bool{}, 0, 0
+	ids, users, inImage, sources := map[string]bool{}, 0, 0, 0
 	for _, pkg := range doc.Packages {
 		ids[string(pkg.PackageSPDXIdentifier)] = true
 	}
@@ -345,13 +346,18 @@ func checkBill(t *testing.T, o Options, arch, dir string, headers map[string]*ta
 			users++
 		case r.RefA.ElementRefID == fileID("kubernetes/server/bin/kube-proxy.tar") && r.Relationship == "CONTAINS":
 			inImage++
+		case r.RefA.ElementRefID == doc.Packages[0].PackageSPDXIdentifier && r.Relationship == "GENERATED_FROM":
+			sources++
 		}
 	}
 	if len(ids) != len(doc.Packages)+len(doc.Files) {
 		t.Error("two things have the same identifier")
 	}
-	if len(doc.Packages) != 4 || inImage != 2 {
-		t.Errorf("want 2 packages in kube-proxy's image, got %d:\n%s", inImage, content)
+	if len(doc.Packages) != 5 || inImage != 2 || sources != 1 {
+		t.Errorf("want 2 packages in kube-proxy's image and a stand-in, got %d and %d:\n%s", inImage, sources, content)
+	} else if s := doc.Packages[4]; s.PackageName != "k8s.io/api" || s.PackageVersion != "v0.36.2" ||
+		s.PackageComment != "go.sum: h1:12=. It stands in for v0.36.3: the same source" {
+		t.Errorf("unexpected stand-in: %+v", s)
 	} else if p := doc.Packages[3]; p.PackageName != "nftables" || p.PackageVersion != "1.1.3-1" || p.PackageChecksums[0].Value != "34" ||
 		p.PackageSupplier.Supplier != "Debian" || p.PackageExternalReferences[0].Locator != "pkg:deb/nftables-"+arch {
 		t.Errorf("unexpected package: %+v", p)

@@ -174,13 +174,8 @@ func (b *build) commitBase(ctx context.Context, up Upstream) error {
 	if err != nil {
 		return err
 	}
-	message := fmt.Sprintf(`Kubernetes %[1]s
-
-The files of the Go modules that make up the release: k8s.io/kubernetes
-%[1]s and its staging modules %[2]s.
-`, version, upstream.StagingVersion(version))
 	commits, err := importCommits(ctx, b.repo(), b.Release.Date(), func(im *importer) error {
-		base := im.commit("refs/carry/base", "", message)
+		base := im.commit("refs/carry/base", "", baseMessage(b.Release))
 		for _, f := range files {
 			content, err := up.ReadFile(f.Path)
 			if err != nil {
@@ -197,6 +192,23 @@ The files of the Go modules that make up the release: k8s.io/kubernetes
 	b.state.Base = commits[0]
 	b.Log("base: %d files", len(files))
 	return nil
+}
+
+// baseMessage says which modules the untouched release is made of.
+func baseMessage(r *ledger.Release) string {
+	var m strings.Builder
+	fmt.Fprintf(&m, `Kubernetes %[1]s
+
+The files of the Go modules that make up the release: k8s.io/kubernetes
+%[1]s and its staging modules %[2]s.
+`, r.Version, r.StagingVersion())
+	if len(r.StandIns) > 0 {
+		fmt.Fprintf(&m, "\nOther versions stand in for %s of modules which cannot be had at it.\n\n", r.StagingVersion())
+	}
+	for _, s := range r.StandIns {
+		m.WriteString(wrap("", fmt.Sprintf("%s %s: %s", s.Module, s.Version, s.Why)))
+	}
+	return m.String()
 }
 
 // commitFeatures makes a commit for each feature that changes something.

@@ -273,7 +273,11 @@ func (t *Tree) baseKey() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("release %s has no pin: %w", t.Release.Name, err)
 	}
-	return digest("base 1", t.Release.Version, t.Release.Released, strings.Join(t.Release.MissingModules, " "), string(sums)), nil
+	parts := []string{"base 1", t.Release.Version, t.Release.Released, strings.Join(t.Release.MissingModules, " "), string(sums)}
+	if len(t.Release.StandIns) > 0 {
+		parts = append(parts, baseMessage(t.Release))
+	}
+	return digest(parts...), nil
 }
 
 // GeneratorsKey identifies the generators, and the base that they run on.

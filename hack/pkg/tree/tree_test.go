@@ -342,6 +342,28 @@ func wantSame(t *testing.T, what string, got, want map[string]string) {
 	}
 }
 
+// The base commit names what is not at the version of the release, and is made anew if
+// that changes.
+func TestStandIns(t *testing.T) {
+	f := newFixture(t)
+	before := f.mustBuild().Base
+	if got := f.gitOutput("log", "-1", "--format=%B", before); strings.Contains(got, "stand in") {
+		t.Errorf("a base without stand-ins says:\n%s", got)
+	}
+	f.write(ledger.Path, strings.Replace(fixtureLedger, "v1.36.3,", "v1.36.3, standIns: [{module: k8s.io/a, version: v0.36.2, why: the same source}],", 1))
+	f.open("1.36")
+	after := f.mustBuild().Base
+	if after == before {
+		t.Error("the base is as before")
+	}
+	got := f.gitOutput("log", "-1", "--format=%B", after)
+	for _, want := range []string{"Other versions stand in for v0.36.3 of modules", "\nk8s.io/a v0.36.2: the same source\n"} {
+		if !strings.Contains(got+"\n", want) {
+			t.Errorf("no %q in:\n%s", want, got)
+		}
+	}
+}
+
 func TestBuild(t *testing.T) {
 	f := newFixture(t)
 	s := f.mustBuild()

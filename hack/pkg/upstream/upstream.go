@@ -89,14 +89,21 @@ func LoadPin(repo string, release *ledger.Release) (*Pin, error) {
 		return nil, err
 	}
 	for _, req := range mod.Require {
-		want := StagingVersion(pin.Version)
+		want := release.ModuleVersion(req.Mod.Path)
 		if req.Mod.Path == root {
 			want = pin.Version
 		}
 		if req.Mod.Version != want {
-			return nil, fmt.Errorf("%s/go.mod: %s must be at %s, not %s", PinDir(release.Name), req.Mod.Path, want, req.Mod.Version)
+			return nil, fmt.Errorf("%s/go.mod: %s must be at %s, not %s: make pin RELEASE=%s writes it",
+				PinDir(release.Name), req.Mod.Path, want, req.Mod.Version, release.Name)
 		}
 		pin.Modules = append(pin.Modules, req.Mod)
+	}
+	for _, s := range release.StandIns {
+		if !slices.ContainsFunc(pin.Modules, func(m module.Version) bool { return m.Path == s.Module }) {
+			return nil, fmt.Errorf("%s/go.mod: %s is missing, for which %s has a stand-in: make pin RELEASE=%s writes it",
+				PinDir(release.Name), s.Module, ledger.Path, release.Name)
+		}
 	}
 	sums, err := os.ReadFile(filepath.Join(pin.Dir, "go.sum"))
 	if err != nil {
@@ -108,10 +115,14 @@ func LoadPin(repo string, release *ledger.Release) (*Pin, error) {
 	return pin, nil
 }
 
-// StagingVersion is the version of the staging modules of a Kubernetes
-// version: v0.36.3 for v1.36.3.
-func StagingVersion(version string) string {
-	return "v0." + strings.TrimPrefix(version, "v1.")
+// Sum is the checksum of a pinned module, as go.sum has it.
+func (p *Pin) Sum(m module.Version) (string, error) {
+	for line := range p.sums {
+		if sum, ok := strings.CutPrefix(line, m.Path+" "+m.Version+" "); ok {
+			return sum, nil
+		}
+	}
+	return "", fmt.Errorf("%s: its checksum is not in %s", m, filepath.Join(p.Dir, "go.sum"))
 }
 
 // Download gets the pinned modules into the module cache. The go command
@@ -158,8 +169,27 @@ func (m *moduleInfo) time() (time.Time, error) {
 	return info.Time, nil
 }
 
-// download runs the go command for modules, in the module at dir.
+// download runs the go command for modules, in the module at dir. All of them have
+// to be there.
 func download(ctx context.Context, dir string, modules []module.Version) ([]moduleInfo, error) {
+	infos, err := tryDownload(ctx, dir, modules)
+	if err != nil {
+		return nil, err
+	}
+	var errs []error
+	for _, m := range infos {
+		if m.Error != "" {
+			errs = append(errs, errors.New(m.Error)) // names the module
+		}
+	}
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	return infos, nil
+}
+
+// tryDownload is download for modules that need not be there.
+func tryDownload(ctx context.Context, dir string, modules []module.Version) ([]moduleInfo, error) {
 	args := []string{"mod", "download", "-json"}
 	for _, m := range modules {
 		args = append(args, m.String())
@@ -171,7 +201,7 @@ func download(ctx context.Context, dir string, modules []module.Version) ([]modu
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	runErr := cmd.Run()
 	var infos []moduleInfo
-	var errs []error
+	failed := false
 	for decoder := json.NewDecoder(&stdout); ; {
 		var m moduleInfo
 		if err := decoder.Decode(&m); errors.Is(err, io.EOF) {
@@ -179,18 +209,13 @@ func download(ctx context.Context, dir string, modules []module.Version) ([]modu
 		} else if err != nil {
 			return nil, fmt.Errorf("go mod download: %w", err)
 		}
-		if m.Error != "" {
-			errs = append(errs, errors.New(m.Error)) // names the module
-		}
+		failed = failed || m.Error != ""
 		infos = append(infos, m)
 	}
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("go mod download: %w", context.Cause(ctx))
 	}
-	if len(errs) > 0 {
-		return nil, errors.Join(errs...)
-	}
-	if runErr != nil {
+	if runErr != nil && !failed {
 		return nil, fmt.Errorf("go mod download: %w: %s", runErr, strings.TrimSpace(stderr.String()))
 	}
 	return infos, nil
@@ -378,13 +403,45 @@ func fetch(ctx context.Context, release *ledger.Release) (*fetched, error) {
 	modules := []module.Version{{Path: root, Version: version}}
 	for _, use := range f.work.Use {
 		if m, ok := strings.CutPrefix(use.Path, "./"+staging); ok && !slices.Contains(release.MissingModules, m) {
-			modules = append(modules, module.Version{Path: m, Version: StagingVersion(version)})
+			modules = append(modules, module.Version{Path: m, Version: release.ModuleVersion(m)})
 		}
 	}
 	if f.modules, err = download(ctx, tmp, modules); err != nil {
-		return nil, fmt.Errorf("a module that the proxy does not have belongs into missingModules of %s: %w", ledger.Path, err)
+		return nil, fmt.Errorf("%s: release %s: standIns takes a module that the proxy does not have at another version, and missingModules leaves out one that nothing is built from: %w",
+			ledger.Path, release.Name, err)
+	}
+	if err := checkStandIns(ctx, tmp, release, modules); err != nil {
+		return nil, fmt.Errorf("%s: release %s: standIns: %w", ledger.Path, release.Name, err)
 	}
 	return f, nil
+}
+
+// checkStandIns finds stand-ins that nothing needs: upstream does not use the module,
+// or the proxy has the version which it stands in for.
+func checkStandIns(ctx context.Context, dir string, release *ledger.Release, used []module.Version) error {
+	if len(release.StandIns) == 0 {
+		return nil
+	}
+	var errs []error
+	var own []module.Version
+	for _, s := range release.StandIns {
+		if slices.Contains(used, module.Version{Path: s.Module, Version: s.Version}) {
+			own = append(own, module.Version{Path: s.Module, Version: release.StagingVersion()})
+		} else {
+			errs = append(errs, fmt.Errorf("go.work of %s does not use the module %q: remove its stand-in", release.Version, s.Module))
+		}
+	}
+	// The others were downloaded just before, so an error is about the module.
+	infos, err := tryDownload(ctx, dir, own)
+	if err != nil {
+		return err
+	}
+	for _, m := range infos {
+		if m.Error == "" {
+			errs = append(errs, fmt.Errorf("the proxy has %s@%s: remove its stand-in", m.Path, m.Version))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // WritePin writes the go.mod and go.sum of a release for the version in its
@@ -413,7 +470,11 @@ func WritePin(ctx context.Context, repo string, release *ledger.Release) error {
 	}
 	mod.WriteString("require (\n")
 	for _, m := range f.modules {
-		fmt.Fprintf(&mod, "\t%s %s\n", m.Path, m.Version)
+		note := ""
+		if own := release.StagingVersion(); m.Path != root && m.Version != own {
+			note = " // stands in for " + own
+		}
+		fmt.Fprintf(&mod, "\t%s %s%s\n", m.Path, m.Version, note)
 		fmt.Fprintf(&sum, "%s %s %s\n%s %s/go.mod %s\n", m.Path, m.Version, m.Sum, m.Path, m.Version, m.GoModSum)
 	}
 	mod.WriteString(")\n")

@@ -26,6 +26,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/mod/module"
+
 	"kubernetes-dra/hack/pkg/ledger"
 )
 
@@ -297,7 +299,7 @@ func TestPreview(t *testing.T) {
 	}
 	other := release()
 	other.MissingModules = nil
-	if _, err := Preview(t.Context(), other); err == nil || !strings.Contains(err.Error(), "belongs into missingModules") {
+	if _, err := Preview(t.Context(), other); err == nil || !strings.Contains(err.Error(), "missingModules leaves out") {
 		t.Errorf("a module that is missing: %v", err)
 	}
 }
@@ -309,6 +311,120 @@ func TestWritePinNeedsMissingModules(t *testing.T) {
 	err := WritePin(t.Context(), t.TempDir(), r)
 	if err == nil || !strings.Contains(err.Error(), "k8s.io/sample@v0.36.3") || !strings.Contains(err.Error(), "missingModules") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// standIn is the release without api v0.36.3, for which v0.36.2 stands in.
+func standIn(t *testing.T) *ledger.Release {
+	t.Helper()
+	all := files()
+	for name, content := range all {
+		if rest, ok := strings.CutPrefix(name, api); ok {
+			all["k8s.io/api@v0.36.2/"+rest] = content
+			delete(all, name)
+		}
+	}
+	proxy(t, all)
+	r := release()
+	r.StandIns = []ledger.StandIn{{Module: "k8s.io/api", Version: "v0.36.2", Why: "the same source"}}
+	return r
+}
+
+func TestStandIn(t *testing.T) {
+	r := standIn(t)
+	without := release()
+	err := WritePin(t.Context(), t.TempDir(), without)
+	if err == nil || !strings.Contains(err.Error(), "k8s.io/api@v0.36.3") || !strings.Contains(err.Error(), "release 1.36: standIns takes a module") {
+		t.Errorf("without a stand-in: got %v", err)
+	}
+	repo := t.TempDir()
+	if err := WritePin(t.Context(), repo, r); err != nil {
+		t.Fatal(err)
+	}
+	mod, err := os.ReadFile(filepath.Join(repo, PinDir("1.36"), "go.mod"))
+	if want := "\tk8s.io/kubernetes v1.36.3\n\tk8s.io/api v0.36.2 // stands in for v0.36.3\n"; err != nil || !strings.Contains(string(mod), want) {
+		t.Errorf("go.mod without %q: %v\n%s", want, err, mod)
+	}
+	pin, err := LoadPin(repo, r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if sum, err := pin.Sum(module.Version{Path: "k8s.io/api", Version: "v0.36.2"}); err != nil || !strings.HasPrefix(sum, "h1:") {
+		t.Errorf("checksum of the stand-in: %q, %v", sum, err)
+	}
+	if sum, err := pin.Sum(module.Version{Path: "k8s.io/api", Version: "v0.36.3"}); err == nil {
+		t.Errorf("checksum %q of what was not pinned", sum)
+	}
+	s, err := pin.Open(t.Context(), r.MissingModules)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Verify(); err != nil {
+		t.Error(err)
+	}
+	if content, err := s.ReadFile("staging/src/k8s.io/api/core/x.go"); err != nil || string(content) != "package core\n" {
+		t.Errorf("got %q, %v", content, err)
+	}
+
+	// The checksum is checked.
+	edit(t, repo, "go.sum", "k8s.io/api v0.36.2 h1:", "k8s.io/api v0.36.2 h1:AAAA")
+	if pin, err = LoadPin(repo, r); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pin.Open(t.Context(), r.MissingModules); err == nil || !strings.Contains(err.Error(), "checksum mismatch") {
+		t.Errorf("with another checksum: %v", err)
+	}
+}
+
+// What the ledger says about a stand-in and what is pinned have to agree.
+func TestStandInNotPinned(t *testing.T) {
+	r := standIn(t)
+	repo := t.TempDir()
+	if err := WritePin(t.Context(), repo, r); err != nil {
+		t.Fatal(err)
+	}
+	for name, tt := range map[string]struct {
+		standIns []ledger.StandIn
+		want     string
+	}{
+		"removed": {nil, "go.mod: k8s.io/api must be at v0.36.3, not v0.36.2: make pin RELEASE=1.36 writes it"},
+		"moved":   {[]ledger.StandIn{{Module: "k8s.io/api", Version: "v0.36.1", Why: "w"}}, "k8s.io/api must be at v0.36.1, not v0.36.2"},
+		"added":   {append(r.StandIns, ledger.StandIn{Module: "k8s.io/other", Version: "v0.36.1", Why: "w"}), "go.mod: k8s.io/other is missing, for which hack/ledger.yaml has a stand-in: make pin RELEASE=1.36 writes it"},
+	} {
+		changed := release()
+		changed.StandIns = tt.standIns
+		if _, err := LoadPin(repo, changed); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: got %v, want %q", name, err, tt.want)
+		}
+	}
+}
+
+// A stand-in that nothing needs is an error.
+func TestNeedlessStandIn(t *testing.T) {
+	all := files()
+	for name, content := range files() {
+		if rest, ok := strings.CutPrefix(name, api); ok {
+			all["k8s.io/api@v0.36.2/"+rest] = content
+		}
+	}
+	proxy(t, all)
+	for want, s := range map[string]ledger.StandIn{
+		"the proxy has k8s.io/api@v0.36.3: remove its stand-in":                               {Module: "k8s.io/api", Version: "v0.36.2", Why: "w"},
+		`go.work of v1.36.3 does not use the module "k8s.io/nowhere": remove its stand-in`:    {Module: "k8s.io/nowhere", Version: "v0.36.2", Why: "w"},
+		`go.work of v1.36.3 does not use the module "k8s.io/kubernetes": remove its stand-in`: {Module: "k8s.io/kubernetes", Version: "v0.36.2", Why: "w"},
+	} {
+		r := release()
+		r.StandIns = []ledger.StandIn{s}
+		repo := t.TempDir()
+		if err := WritePin(t.Context(), repo, r); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "hack/ledger.yaml: release 1.36: standIns: ") {
+			t.Errorf("%s: got %v", s.Module, err)
+		}
+		if files, err := os.ReadDir(repo); err != nil || len(files) > 0 {
+			t.Errorf("something was written: %v, %v", files, err)
+		}
+		if _, err := Preview(t.Context(), r); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: without a pin: got %v", s.Module, err)
+		}
 	}
 }
 

@@ -23,6 +23,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"kubernetes-dra/hack/pkg/docs"
 	"kubernetes-dra/hack/pkg/ledger"
@@ -34,6 +35,7 @@ import (
 func (v *Verifier) documents(context.Context) error {
 	missing := map[string]string{
 		"features":    Table(v.Ledger),
+		"releases":    Releases(v.Ledger),
 		"mixed gates": mixed.Markdown(mixed.Table),
 	}
 	tables := maps.Clone(missing)
@@ -95,6 +97,45 @@ func Table(l *ledger.Ledger) string {
 		b.WriteString("\n")
 	}
 	return b.String()
+}
+
+// Releases is the table of releases and of what they are made from, in Markdown.
+func Releases(l *ledger.Ledger) string {
+	var b strings.Builder
+	b.WriteString("| release | version | of | modules at another version | modules left out |\n|---|---|---|---|---|\n")
+	for _, r := range l.Carried() {
+		var missing []string
+		for _, m := range r.MissingModules {
+			missing = append(missing, "`"+m+"`")
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", r.Name, r.Version, r.Date().Format(time.DateOnly),
+			orDash(standIns(r)), orDash(strings.Join(missing, ", ")))
+	}
+	return b.String()
+}
+
+// standIns lists those of a release, and each reason once.
+func standIns(r *ledger.Release) string {
+	var reasons []string
+	modules := map[string][]string{}
+	for _, s := range r.StandIns {
+		why := strings.TrimSpace(s.Why)
+		if modules[why] == nil {
+			reasons = append(reasons, why)
+		}
+		modules[why] = append(modules[why], "`"+s.Module+"` "+s.Version)
+	}
+	for i, why := range reasons {
+		reasons[i] = strings.Join(modules[why], ", ") + ": " + why
+	}
+	return strings.Join(reasons, "; ")
+}
+
+func orDash(text string) string {
+	if text == "" {
+		return "–"
+	}
+	return text
 }
 
 // announced says whether any feature names a release.

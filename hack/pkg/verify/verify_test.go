@@ -108,7 +108,7 @@ func repository(t *testing.T) *Verifier {
 		".gitignore":              "/_output\n",
 		"go.mod":                  "module x\n\nignore (\n\t./_output\n\t./api\n\t./pkg\n\t./test/integration\n)\n",
 		"README.md":               "# Title\n\n<!-- BEGIN features: by carry -->\n\n" + Table(v.Ledger) + "\n<!-- END features -->\n\n[More](docs/x.md).\n",
-		"docs/x.md":               "# X\n\n<!-- BEGIN mixed gates -->\n\n" + mixed.Markdown(mixed.Table) + "\n<!-- END mixed gates -->\n\n<!-- BEGIN file hack/x.yaml -->\n\n```yaml\na: b\n```\n\n<!-- END file hack/x.yaml -->\n",
+		"docs/x.md":               "# X\n\n<!-- BEGIN releases -->\n\n" + Releases(v.Ledger) + "\n<!-- END releases -->\n\n<!-- BEGIN mixed gates -->\n\n" + mixed.Markdown(mixed.Table) + "\n<!-- END mixed gates -->\n\n<!-- BEGIN file hack/x.yaml -->\n\n```yaml\na: b\n```\n\n<!-- END file hack/x.yaml -->\n",
 		"hack/x.yaml":             "a: b\n",
 		"_output/ignored.go":      "not formatted",
 		"hack/x.go":               header + "package hack\n",
@@ -247,7 +247,7 @@ func TestComplaints(t *testing.T) {
 			"docs/x.md: a table or file in it is not"},
 		"pasted file is gone": {"documents", func(t *testing.T, v *Verifier) { remove(t, v, "hack/x.yaml") }, "docs/x.md: open "},
 		"unknown block": {"documents", func(t *testing.T, v *Verifier) { write(t, v, "docs/y.md", "<!-- BEGIN it -->\n<!-- END it -->\n") },
-			`docs/y.md: nothing knows what stands between "BEGIN it" and its end: want features, mixed gates, or file`},
+			`docs/y.md: nothing knows what stands between "BEGIN it" and its end: want features, mixed gates, releases, or file`},
 		"broken link": {"documents", func(t *testing.T, v *Verifier) { replace(t, v, "README.md", "docs/x.md", "docs/y.md") },
 			`README.md:12: link to "docs/y.md": there is no docs/y.md`},
 	} {
@@ -318,6 +318,24 @@ func TestTable(t *testing.T) {
 		"| `fixes`: bugs | – | – | – | **carried** (v1.36.3) | – |\n" +
 		"| `reservedfor`: workloads | [5194](https://kep.k8s.io/5194) | `A`, `B` | planned | **carried** (v1.36.3) | upstream |\n"
 	if got := Table(v.Ledger); got != want {
+		t.Errorf("got:\n%s\nwant:\n%s", got, want)
+	}
+}
+
+func TestReleases(t *testing.T) {
+	v := repository(t)
+	r, err := v.Ledger.Release("1.36")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.MissingModules = []string{"k8s.io/sample"}
+	r.StandIns = []ledger.StandIn{{Module: "a", Version: "v0.36.1", Why: "same"}, {Module: "b", Version: "v0.36.0", Why: "other"}, {Module: "c", Version: "v0.36.2", Why: "same\n"}}
+	v.Ledger.Releases = append(v.Ledger.Releases, ledger.Release{Name: "1.38", Version: "v1.38.0", Released: r.Released, State: ledger.Carried})
+	const want = "| release | version | of | modules at another version | modules left out |\n" +
+		"|---|---|---|---|---|\n" +
+		"| 1.36 | v1.36.3 | 2026-07-22 | `a` v0.36.1, `c` v0.36.2: same; `b` v0.36.0: other | `k8s.io/sample` |\n" +
+		"| 1.38 | v1.38.0 | 2026-07-22 | – | – |\n"
+	if got := Releases(v.Ledger); got != want {
 		t.Errorf("got:\n%s\nwant:\n%s", got, want)
 	}
 }
