@@ -18,17 +18,10 @@ package devicetainteviction
 
 import (
 	v1 "k8s.io/api/core/v1"
-	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/dynamic-resource-allocation/resourceclaim"
 )
 
-// In 1.34, only the work queue knows which pods get evicted, and there are no
-// PodGroups.
-
-func (tc *Controller) isListed(pod *v1.Pod, claim *resourceapi.ResourceClaim) bool {
-	return resourceclaim.IsReservedForPod(pod, claim)
-}
+// In 1.34, only the work queue knows which pods get evicted.
 
 func (tc *Controller) mustEvictPodsOf(claim types.NamespacedName) bool {
 	return tc.allocatedClaims[claim].evictionTime != nil

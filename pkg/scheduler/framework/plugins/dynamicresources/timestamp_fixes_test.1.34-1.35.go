@@ -21,10 +21,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	v1 "k8s.io/api/core/v1"
-	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	apiruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/feature"
 )
@@ -38,7 +35,7 @@ func TestAllocationWithoutTimestamp(t *testing.T) {
 		EnableDRAResourceClaimDeviceStatus: true,
 		EnableDRASchedulerFilterTimeout:    true,
 	}
-	tc := setup(t, getDefaultDynamicResourcesArgs(), []*v1.Node{workerNode}, []*resourceapi.ResourceClaim{allocatedClaim}, []*resourceapi.DeviceClass{deviceClass}, []apiruntime.Object{workerNodeSlice}, feats)
+	tc := setupTimestamp(t, feats, allocatedClaim)
 	state := framework.NewCycleState()
 	_, status := tc.p.PreFilter(tc.ctx, state, podWithClaimName, nil)
 	require.Nil(t, status)

@@ -18,18 +18,11 @@ package devicetainteviction
 
 import (
 	v1 "k8s.io/api/core/v1"
-	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/dynamic-resource-allocation/resourceclaim"
 )
 
 // What differs between Kubernetes releases, but has nothing to do with the
 // feature itself, is in this file.
-
-// isListed returns true if the claim is reserved for the pod or its PodGroup.
-func (tc *Controller) isListed(pod *v1.Pod, claim *resourceapi.ResourceClaim) bool {
-	return resourceclaim.IsReservedForPod(pod, claim, tc.workloadResourceClaimsEnabled)
-}
 
 // mustEvictPodsOf returns true if pods which use the claim need to be evicted.
 func (tc *Controller) mustEvictPodsOf(claim types.NamespacedName) bool {

@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// This release has no PodGroups and no node-allocatable resources.
+// These releases have no PodGroups and no node-allocatable resources.
 
 package dynamicresources
 
@@ -57,7 +57,7 @@ func (pl *DynamicResources) isReservedForPod(pod *v1.Pod, claim *resourceapi.Res
 
 // setAllocationTimestamp must be called before a new allocation gets stored.
 func (pl *DynamicResources) setAllocationTimestamp(allocation *resourceapi.AllocationResult) {
-	if pl.enableDeviceBindingConditions && pl.enableDeviceStatus && allocation.AllocationTimestamp == nil {
+	if pl.fts.EnableDRADeviceBindingConditions && pl.fts.EnableDRAResourceClaimDeviceStatus && allocation.AllocationTimestamp == nil {
 		allocation.AllocationTimestamp = &metav1.Time{Time: time.Now()}
 	}
 }

@@ -20,7 +20,8 @@ import (
 	"fmt"
 	"sync"
 	"testing"
-	"time"
+
+	"github.com/stretchr/testify/assert"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -35,20 +36,15 @@ import (
 // can be called.
 func runReservedForTest(t *testing.T, cb func(tContext *testContext)) {
 	t.Helper()
-	runEvictionTest(t, cb)
-}
-
-// TestReservedForWorkloadsBothIndices checks that the index does not get into the
-// way of the one for PodGroups.
-func TestReservedForWorkloadsBothIndices(t *testing.T) {
-	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.DRAReservedForWorkloads, true)
-	indexers := setup(ktesting.Init(t), true).podInformer.Informer().GetIndexer().GetIndexers()
-	assertEqual(t, true, indexers[podByClaimIndex] != nil, "index exists")
-	assertEqual(t, true, indexers[podGroupIndex] != nil, "other index exists")
+	runEvictionTest(t, func(tContext *testContext) {
+		// Run adds it.
+		tContext.ExpectNoError(tContext.addReservedForIndexer(), "add index")
+		cb(tContext)
+	})
 }
 
 // TestReservedForWorkloadsRule checks that the status of a rule includes pods which
-// are not listed. Only this release has such a status.
+// are not listed. Rules have had a status since 1.35.
 func TestReservedForWorkloadsRule(t *testing.T) {
 	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.DRAReservedForWorkloads, true)
 	eviction := *newEvictionTime(taintTime, ruleEvict)
@@ -87,8 +83,7 @@ func TestReservedForWorkloadsRun(t *testing.T) {
 			featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.DRAReservedForWorkloads, enabled)
 			ktesting.Init(t).SyncTest("", func(tCtx ktesting.TContext) {
 				client := fake.NewClientset(slice, workloadClaim, workloadPod1, workloadPod2)
-				tCtx = tCtx.WithClients(nil, nil, client, nil, nil)
-				controller := newTestController(tCtx)
+				tCtx, controller := newReservedForController(tCtx, client)
 
 				var wg sync.WaitGroup
 				defer func() {
@@ -96,7 +91,7 @@ func TestReservedForWorkloadsRun(t *testing.T) {
 					wg.Wait()
 				}()
 				wg.Go(func() {
-					tCtx.AssertNoError(controller.Run(tCtx, 10 /* workers */), "eviction controller failed")
+					assert.NoError(tCtx, controller.Run(tCtx, 10 /* workers */), "eviction controller failed")
 				})
 				tCtx.Wait()
 
@@ -108,10 +103,10 @@ func TestReservedForWorkloadsRun(t *testing.T) {
 				tCtx.ExpectNoError(err)
 				if enabled {
 					assertEqual(tCtx, 0, len(pods.Items), "pods after eviction")
-					tCtx.ExpectNoError(testPodDeletionsMetrics(controller, 0*time.Second, 0*time.Second), "pod eviction done")
+					tCtx.ExpectNoError(checkImmediateEvictions(controller, 2), "pod eviction done")
 				} else {
 					assertEqual(tCtx, 2, len(pods.Items), "pods with disabled feature")
-					tCtx.ExpectNoError(testPodDeletionsMetrics(controller), "no pod eviction")
+					tCtx.ExpectNoError(checkImmediateEvictions(controller, 0), "no pod eviction")
 				}
 			})
 		})

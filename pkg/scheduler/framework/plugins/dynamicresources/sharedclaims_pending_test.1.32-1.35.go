@@ -24,7 +24,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/kubernetes/pkg/scheduler/framework"
 	"k8s.io/kubernetes/test/utils/ktesting"
 )
 
@@ -68,11 +67,11 @@ func TestSharingClaimTracker(t *testing.T) {
 
 // otherDRAManager hides the type of the claim tracker.
 type otherDRAManager struct {
-	framework.SharedDRAManager
+	sharedDRAManager
 }
 
-func (m otherDRAManager) ResourceClaims() framework.ResourceClaimTracker {
-	return struct{ framework.ResourceClaimTracker }{m.SharedDRAManager.ResourceClaims()}
+func (m otherDRAManager) ResourceClaims() resourceClaimTracker {
+	return struct{ resourceClaimTracker }{m.sharedDRAManager.ResourceClaims()}
 }
 
 // TestOtherClaimTracker covers a claim tracker where pods have to wait for

@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// This release has another setup of the plugin, and PreBindPreFlight returns only a status.
+// These releases have another setup of the plugin, and PreBindPreFlight returns only a status.
 
 package dynamicresources
 

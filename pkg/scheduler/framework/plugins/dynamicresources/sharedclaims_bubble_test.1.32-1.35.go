@@ -74,7 +74,7 @@ func setupSharedClaims(tCtx ktesting.TContext, nodes []*v1.Node, claims []*resou
 		ctx:    tCtx,
 		client: fake.NewSimpleClientset(append([]apiruntime.Object{deviceClass.DeepCopy()}, objs...)...),
 	}
-	tc.client.PrependReactor("*", "*", createReactor(tc.client.Tracker()))
+	tc.client.PrependReactor("*", "*", newTestReactor(tc.client.Tracker()))
 	tc.client.ReactionChain = append(apiReactors, tc.client.ReactionChain...)
 	// Without resync, all reflectors would wait for a global channel, and then the bubble never
 	// gets idle.

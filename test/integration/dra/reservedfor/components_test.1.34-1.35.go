@@ -25,7 +25,7 @@ import (
 	"k8s.io/kubernetes/test/utils/ktesting"
 )
 
-// In 1.34, Jobs know nothing about Workloads and PodGroups, and the features of
+// In these releases, Jobs know nothing about Workloads and PodGroups, and the features of
 // the resourceclaim controller are fixed.
 
 // startScheduler returns the informers that the scheduler uses.

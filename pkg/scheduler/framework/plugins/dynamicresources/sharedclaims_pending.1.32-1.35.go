@@ -23,7 +23,6 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/kubernetes/pkg/scheduler/framework"
 )
 
 // pendingAllocationSharers counts the pods which use an allocation that is not stored yet, without
@@ -78,12 +77,19 @@ func (c sharingClaimTracker) MaybeRemoveClaimPendingAllocation(claimUID types.UI
 	return c.claimTracker.RemoveClaimPendingAllocation(claimUID)
 }
 
+// unsharedClaimTracker is what is needed of another claim tracker. Its interface stands in a
+// package that depends on the release.
+type unsharedClaimTracker interface {
+	SignalClaimPendingAllocation(claimUID types.UID, allocatedClaim *resourceapi.ResourceClaim) error
+	RemoveClaimPendingAllocation(claimUID types.UID) (deleted bool)
+}
+
 var _ pendingAllocationTracker = otherClaimTracker{}
 
 // otherClaimTracker is used when something else implements the claim tracker, like in the Cluster
 // Autoscaler. Then pods do not share a pending allocation.
 type otherClaimTracker struct {
-	framework.ResourceClaimTracker
+	unsharedClaimTracker
 }
 
 func (c otherClaimTracker) GetPendingAllocation(types.UID) *resourceapi.AllocationResult {

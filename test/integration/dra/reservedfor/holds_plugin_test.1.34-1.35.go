@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// In 1.34, the interfaces of plugins are still part of the scheduler.
+// PreBindPreFlight returns only a status, and each pending allocation has one pod.
 
 package reservedfor
 
@@ -24,19 +24,18 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	fwk "k8s.io/kube-scheduler/framework"
-	"k8s.io/kubernetes/pkg/scheduler/framework"
 )
 
 type (
 	cycleState      = fwk.CycleState
-	schedulerHandle = framework.Handle
-	schedulerPlugin = framework.Plugin
+	schedulerHandle = frameworkHandle
+	schedulerPlugin = frameworkPlugin
 )
 
 var _ interface {
-	framework.PermitPlugin
-	framework.PreBindPlugin
-	framework.EnqueueExtensions
+	frameworkPermitPlugin
+	frameworkPreBindPlugin
+	frameworkEnqueueExtensions
 } = &holdPlugin{}
 
 // hasPendingAllocation returns true if an allocation of the claim is in flight.

@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// The types of plugins are in another package, and RunPermitPlugins adds the waiting pod.
+// RunPermitPlugins adds the waiting pod.
 
 package dynamicresources
 
@@ -28,8 +28,8 @@ import (
 
 type (
 	orderFramework = framework.Framework
-	orderHandle    = framework.Handle
-	orderPlugin    = framework.Plugin
+	orderHandle    = frameworkHandle
+	orderPlugin    = frameworkPlugin
 )
 
 func runPermit(ctx context.Context, fw framework.Framework, cycle *podCycle) *fwk.Status {

@@ -31,7 +31,7 @@ import (
 // be called.
 func runEvictionTest(t *testing.T, cb func(tContext *testContext)) {
 	t.Helper()
-	ktesting.Init(t).SyncTest("", func(tCtx ktesting.TContext) { cb(setup(tCtx, false)) })
+	ktesting.Init(t).SyncTest("", func(tCtx ktesting.TContext) { cb(setupEviction(tCtx)) })
 }
 
 func (tContext *testContext) apply(event any) {

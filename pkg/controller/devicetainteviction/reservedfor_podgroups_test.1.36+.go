@@ -1,0 +1,37 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package devicetainteviction
+
+import (
+	"testing"
+
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	featuregatetesting "k8s.io/component-base/featuregate/testing"
+	"k8s.io/kubernetes/pkg/features"
+	"k8s.io/kubernetes/test/utils/ktesting"
+)
+
+// TestReservedForWorkloadsBothIndices checks that the index does not get into the
+// way of the one for PodGroups.
+func TestReservedForWorkloadsBothIndices(t *testing.T) {
+	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.DRAReservedForWorkloads, true)
+	tContext := setup(ktesting.Init(t), true)
+	tContext.ExpectNoError(tContext.addReservedForIndexer(), "add index")
+	indexers := tContext.podInformer.Informer().GetIndexer().GetIndexers()
+	assertEqual(t, true, indexers[podByClaimIndex] != nil, "index exists")
+	assertEqual(t, true, indexers[podGroupIndex] != nil, "other index exists")
+}
