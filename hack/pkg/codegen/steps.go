@@ -309,8 +309,9 @@ func (g *generation) openapi(ctx context.Context) error {
 	}
 	files := []string{g.path(output + "/" + zz + "openapi.go")}
 	if bytes.Contains(script, []byte("--output-model-name-file")) {
+		// Those files are not removed before, as upstream's script does not do that either:
+		// 1.37 has some in packages which are not subject to openapi-gen anymore.
 		args = append(args, "--output-model-name-file", zz+"model_name.go")
-		files = append(files, g.files(g.pkgs.openapi, zz+"model_name.go")...)
 	}
 	args = append(args, "--go-header-file", boilerplate, "--output-file", zz+"openapi.go")
 	err = replace(files, func() error {
