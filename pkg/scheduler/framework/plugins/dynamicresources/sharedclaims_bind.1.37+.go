@@ -30,3 +30,9 @@ func (pl *DynamicResources) bindShared(ctx context.Context, state *stateData, po
 	claim, err := pl.bindSharedClaim(ctx, state, index, pod, nodeName, podGroupState.removePendingAllocation)
 	return claim, nil, err
 }
+
+// isPending returns true if PreFilter gave the pod an allocation of the claim that was not
+// stored yet. Upstream's tests create the state without PreFilter.
+func (d *stateData) isPending(index int) bool {
+	return index < len(d.informationsForClaim) && d.informationsForClaim[index].pending != nil
+}
