@@ -24,6 +24,7 @@ import (
 
 // newFeaturesTestController creates a controller with the given features.
 func newFeaturesTestController(logger klog.Logger, features Features, client *fake.Clientset, factory informers.SharedInformerFactory) (*Controller, error) {
+	features.GenericWorkload = features.WorkloadResourceClaims // depends on it
 	return newControllerWithFeatures(logger, client,
 		factory.Core().V1().Pods(),
 		factory.Scheduling().V1beta1().PodGroups(),

@@ -102,7 +102,14 @@ func TestAdminAccessMappedShared(t *testing.T) {
 			result := &claim.Status.Allocation.Devices.Results[0]
 			result.Driver, result.Pool, result.Device, result.AdminAccess = driver, slice.Spec.Pool.Name, "mapped", tc.adminAccess
 			claim.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: "other", UID: "other-uid"}}
-			feats := feature.Features{EnableDynamicResourceAllocation: true, EnableDRAAdminAccess: true, EnableDRANodeAllocatableResources: true}
+			feats := feature.Features{
+				EnableDynamicResourceAllocation:    true,
+				EnableDRAAdminAccess:               true,
+				EnableDRANodeAllocatableResources:  true,
+				EnableDRADeviceBindingConditions:   true,
+				EnableDRAResourceClaimDeviceStatus: true,
+				EnableDRASchedulerFilterTimeout:    true,
+			}
 			testCtx := setup(tCtx, nil, []*v1.Node{workerNode}, []*resourceapi.ResourceClaim{claim}, nil, nil, []apiruntime.Object{slice}, feats, false, nil)
 			state := framework.NewCycleState()
 			_, status := testCtx.p.PreFilter(tCtx, state, podWithClaimName, testCtx.nodeInfos)

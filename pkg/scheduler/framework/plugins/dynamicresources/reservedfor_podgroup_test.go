@@ -99,7 +99,7 @@ func TestReservedForPostFilterPodGroup(t *testing.T) {
 			tc := newReservedForTest(tCtx, feats, []*resourceapi.ResourceClaim{claim}, newSharingPodGroup(), pod)
 			groupState := framework.NewCycleState()
 			cycle := &podCycle{sharedClaimsTest: tc, pod: pod, state: newCycleState()}
-			cycle.state.SetPodGroupSchedulingCycle(groupState)
+			cycle.state.(*framework.CycleState).SetPodGroupSchedulingCycle(groupState)
 			require.Nil(tCtx, cycle.callPreFilter())
 			require.Equal(tCtx, fwk.UnschedulableAndUnresolvable, tc.p.Filter(tCtx, cycle.state, cycle.pod, tc.nodeInfos[1]).Code())
 			status := cycle.postFilterInGroup(groupState)

@@ -32,7 +32,7 @@ func (pl *DynamicResources) bindShared(ctx context.Context, state *stateData, po
 }
 
 // isPending returns true if PreFilter gave the pod an allocation of the claim that was not
-// stored yet. Upstream's tests create the state without PreFilter.
+// stored yet. It returns false if PreFilter did not get that far.
 func (d *stateData) isPending(index int) bool {
 	return index < len(d.informationsForClaim) && d.informationsForClaim[index].pending != nil
 }

@@ -127,7 +127,7 @@ func TestGroupReleasesClaimOfPod(t *testing.T) {
 					pod.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: ptr.To(podGroupName)}
 					cycle := &podCycle{sharedClaimsTest: tc, pod: pod, state: newCycleState()}
 					if inCycle {
-						cycle.state.SetPodGroupSchedulingCycle(groupState)
+						cycle.state.(*framework.CycleState).SetPodGroupSchedulingCycle(groupState)
 					}
 					require.Nil(tCtx, cycle.callPreFilter())
 					require.Contains(tCtx, cycle.filter(), nodeName)
