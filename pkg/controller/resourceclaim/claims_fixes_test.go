@@ -67,7 +67,7 @@ func TestOtherConsumers(t *testing.T) {
 		for _, otherFirst := range []bool{true, false} {
 			t.Run(name, func(t *testing.T) {
 				tCtx := ktesting.Init(t)
-				claim := structuredParameters(allocateClaim(makeClaim("shared", testNamespace, className, nil)))
+				claim := structuredParameters(allocateClaim(newUnownedClaim("shared")))
 				if otherFirst {
 					claim.Status.ReservedFor = append(claim.Status.ReservedFor, other)
 				}

@@ -474,7 +474,7 @@ func TestNominatedPods(t *testing.T) {
 
 // TestStrandedPod checks that users get told about a pod which cannot run.
 func TestStrandedPod(t *testing.T) {
-	noWorkload := makeClaim(sharedClaim, testNamespace, className, nil)
+	noWorkload := newUnownedClaim(sharedClaim)
 	for name, test := range map[string]struct {
 		features    *Features
 		claim       *resourceapi.ResourceClaim

@@ -21,12 +21,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
-	schedulingapi "k8s.io/api/scheduling/v1alpha2"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	schedulingapi "k8s.io/api/scheduling/v1beta1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/informers"
-	clientset "k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 )
 
@@ -40,14 +36,10 @@ func podGroupWorkloadKinds(features Features) []*workloadKind {
 	kind := &workloadKind{
 		resource: schema.GroupResource{Group: schedulingapi.GroupName, Resource: "podgroups"},
 		kind:     "PodGroup",
-		get: func(ctx context.Context, client clientset.Interface, namespace, name string) (metav1.Object, error) {
-			return client.SchedulingV1alpha2().PodGroups(namespace).Get(ctx, name, metav1.GetOptions{})
-		},
+		get:      getPodGroupObject,
 	}
 	if features.WorkloadResourceClaims {
-		kind.informer = func(factory informers.SharedInformerFactory) cache.SharedIndexInformer {
-			return factory.Scheduling().V1alpha2().PodGroups().Informer()
-		}
+		kind.informer = podGroupInformer
 	}
 	return []*workloadKind{kind}
 }

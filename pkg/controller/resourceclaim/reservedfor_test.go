@@ -181,7 +181,7 @@ func controlledBy(pod *v1.Pod, apiVersion, kind string, owner metav1.Object) *v1
 // unallocatedClaim is meant for the consumer of the given references. The UID
 // is not known in advance.
 func unallocatedClaim(ref resourceapi.ResourceClaimConsumerReference) *resourceapi.ResourceClaim {
-	claim := makeClaim(sharedClaim, testNamespace, className, nil)
+	claim := newUnownedClaim(sharedClaim)
 	claim.UID = "shared-uid"
 	claim.Spec.ReservedFor = ptr.To(withUID(ref, ""))
 	return claim

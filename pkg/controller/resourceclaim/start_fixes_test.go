@@ -18,6 +18,7 @@ package resourceclaim
 
 import (
 	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/kubernetes/pkg/controller"
@@ -25,6 +26,11 @@ import (
 )
 
 var claimResource = resourceapi.SchemeGroupVersion.WithResource("resourceclaims")
+
+// newUnownedClaim returns a claim that was not generated for a pod.
+func newUnownedClaim(name string) *resourceapi.ResourceClaim {
+	return &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: testNamespace}}
+}
 
 // startFixesTest returns a controller without workers whose informers have
 // synced.

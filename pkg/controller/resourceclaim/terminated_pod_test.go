@@ -34,7 +34,7 @@ func TestTerminatedPodReservation(t *testing.T) {
 		t.Run(string(phase), func(t *testing.T) {
 			tCtx := ktesting.Init(t)
 
-			claim := makeClaim("shared", testNamespace, className, nil)
+			claim := newUnownedClaim("shared")
 			claim = structuredParameters(reserveClaim(allocateClaim(claim), otherTestPod))
 			pod := makePod(testPodName, testNamespace, testPodUID, v1.PodResourceClaim{Name: podResourceClaimName, ResourceClaimName: &claim.Name})
 			pod.Spec.NodeName = nodeName

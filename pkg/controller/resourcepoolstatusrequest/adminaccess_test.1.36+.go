@@ -33,11 +33,7 @@ func TestAdminAccessIsNotAllocation(t *testing.T) {
 	_, ctx := ktesting.NewTestContext(t)
 	client := fake.NewClientset()
 	factory := informers.NewSharedInformerFactory(client, 0)
-	controller, err := NewController(ctx, client,
-		factory.Resource().V1alpha3().ResourcePoolStatusRequests(),
-		factory.Resource().V1().ResourceSlices(),
-		factory.Resource().V1().ResourceClaims(),
-	)
+	controller, err := newAdminAccessTestController(ctx, client, factory)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,8 +26,13 @@ import (
 	"k8s.io/kubernetes/pkg/features"
 )
 
+// statusAuthorizer is what upstream's checks need. 1.37 has another name for that.
+type statusAuthorizer interface {
+	Authorize(ctx context.Context, a authorizer.Attributes) (authorized authorizer.Decision, reason string, err error)
+}
+
 // KeepStatusFormat is [KeepFormat] for an update by the user who made the request in the context.
-func KeepStatusFormat(ctx context.Context, status, oldStatus *resource.ResourceClaimStatus, a authorizer.Authorizer) {
+func KeepStatusFormat(ctx context.Context, status, oldStatus *resource.ResourceClaimStatus, a statusAuthorizer) {
 	KeepFormat(status, oldStatus, func(devices []resource.AllocatedDeviceStatus) bool {
 		written := *oldStatus
 		written.Devices = devices

@@ -27,10 +27,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"k8s.io/apimachinery/pkg/runtime"
-	utilfeature "k8s.io/apiserver/pkg/util/feature"
-	featuregatetesting "k8s.io/component-base/featuregate/testing"
 	"k8s.io/kubernetes/pkg/apis/resource"
-	"k8s.io/kubernetes/pkg/features"
 )
 
 // setData sets a field which was no pointer in 1.32.
@@ -115,7 +112,7 @@ func TestKeepFormat(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.DRAResourceClaimDeviceStatus, !tc.disabled)
+			enableDeviceStatus(t, !tc.disabled)
 			oldStatus, status := stored.DeepCopy(), tc.status.DeepCopy()
 			KeepFormat(status, oldStatus, func([]resource.AllocatedDeviceStatus) bool { return !tc.forbidden })
 			if diff := cmp.Diff(&tc.want, status); diff != "" {
@@ -138,7 +135,7 @@ func TestKeepFormat(t *testing.T) {
 // TestKeepFormatAsks checks what the user is asked to be allowed, and how often: nothing but who may write
 // the entries of which it is not clear, once for each driver.
 func TestKeepFormatAsks(t *testing.T) {
-	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.DRAResourceClaimDeviceStatus, true)
+	enableDeviceStatus(t, true)
 	device := func(driver, name, raw string) resource.AllocatedDeviceStatus {
 		d := resource.AllocatedDeviceStatus{Driver: driver, Pool: "pool", Device: name}
 		setData(&d.Data, raw)
@@ -190,7 +187,7 @@ func allocationOf(results int) *resource.AllocationResult {
 // TestKeepFormatCost checks that an update, which nobody has checked yet, cannot make it
 // expensive: the number of entries, and what is in them, must not matter.
 func TestKeepFormatCost(t *testing.T) {
-	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.DRAResourceClaimDeviceStatus, true)
+	enableDeviceStatus(t, true)
 	// What the server must format to see what it is.
 	data := func(format string, n int) string { return `{"a":[` + strings.Repeat(format+",", n) + "0]}" }
 	const values = 600

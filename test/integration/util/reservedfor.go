@@ -31,7 +31,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/controller/resourceclaim"
 	"k8s.io/kubernetes/pkg/features"
-	"k8s.io/kubernetes/test/utils/ktesting"
+	"k8s.io/kubernetes/test/utils/client-go/ktesting"
 )
 
 // ReservedForWorkloads tells whether claims can be reserved for a workload.
@@ -43,8 +43,8 @@ func ReservedForWorkloads() bool {
 // objects that claims may be reserved for instead of pods, if that feature is
 // enabled. Kinds which are not built-in are only supported if the context is
 // a ktesting.TContext with a REST config.
-func watchResourceClaimWorkloads(ctx context.Context, tb ktesting.TB, clientSet clientset.Interface, informerFactory informers.SharedInformerFactory, controllerFeatures resourceclaim.Features, controller *resourceclaim.Controller) {
-	if !controllerFeatures.ReservedForWorkloads {
+func watchResourceClaimWorkloads(ctx context.Context, tb ktesting.TB, clientSet clientset.Interface, informerFactory informers.SharedInformerFactory, controller *resourceclaim.Controller) {
+	if !ReservedForWorkloads() {
 		return
 	}
 

@@ -200,16 +200,26 @@ func (g *generation) swagger(ctx context.Context) error {
 	return nil
 }
 
-// readOnly are the packages with types that are used by the API, but not
-// subject to validation-gen. The list is from upstream's script.
-var readOnly = []string{
-	"k8s.io/apimachinery/pkg/apis/meta/v1",
-	"k8s.io/apimachinery/pkg/api/resource",
-	"k8s.io/apimachinery/pkg/runtime",
-	"k8s.io/apimachinery/pkg/types",
-	"k8s.io/apimachinery/pkg/util/intstr",
-	"time",
+// readOnlyList is where upstream's script names the packages with types that are
+// used by the API, but not subject to validation-gen.
+var readOnlyList = regexp.MustCompile(`(?s)local readonly_pkgs=\((.*?)\)`)
+
+// readOnly returns those packages.
+func (g *generation) readOnly() ([]string, error) {
+	const script = "hack/update-codegen.sh"
+	content, err := os.ReadFile(g.path(script))
+	if err != nil {
+		return nil, err
+	}
+	m := readOnlyList.FindSubmatch(content)
+	if m == nil {
+		return nil, fmt.Errorf("%s: found no list readonly_pkgs, which validation-gen needs", g.path(script))
+	}
+	return strings.Fields(string(m[1])), nil
 }
+
+// metaV1 has types that all APIs use.
+const metaV1 = "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 var validationInput = regexp.MustCompile(`(?m)^// *\+k8s:validation-gen-input=(\S+)$`)
 
@@ -222,6 +232,10 @@ func (g *generation) validation(ctx context.Context) error {
 	var args []string
 	add := func(pkg string) {
 		args = append(args, "--readonly-pkg", pkg)
+	}
+	readOnly, err := g.readOnly()
+	if err != nil {
+		return err
 	}
 	for _, pkg := range readOnly {
 		add(pkg)
@@ -242,7 +256,13 @@ func (g *generation) validation(ctx context.Context) error {
 				return err
 			}
 			for _, pkg := range inputs {
-				if deps[pkg] {
+				switch {
+				case !deps[pkg]:
+				case pkg == metaV1 && !slices.Contains(readOnly, pkg):
+					// Some of these types have hand-written functions, which
+					// the generator finds only where it generates.
+					dirs = append(slices.Clip(dirs), dir)
+				default:
 					add(pkg)
 				}
 			}
@@ -290,8 +310,9 @@ func (g *generation) openapi(ctx context.Context) error {
 	}
 	files := []string{g.path(output + "/" + zz + "openapi.go")}
 	if bytes.Contains(script, []byte("--output-model-name-file")) {
+		// Those files are not removed before, as upstream's script does not do that either:
+		// 1.37 has some in packages which are not subject to openapi-gen anymore.
 		args = append(args, "--output-model-name-file", zz+"model_name.go")
-		files = append(files, g.files(g.pkgs.openapi, zz+"model_name.go")...)
 	}
 	args = append(args, "--go-header-file", boilerplate, "--output-file", zz+"openapi.go")
 	err = replace(files, func() error {

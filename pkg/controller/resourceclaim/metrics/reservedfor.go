@@ -23,12 +23,15 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 )
 
+// workloadSubsystem is the same in all releases. Upstream's metrics of claims had it until 1.36.
+const workloadSubsystem = "resourceclaim_controller"
+
 var (
 	// WorkloadLookups counts how often the API server had to be asked about the
 	// object that a ResourceClaim is reserved for.
 	WorkloadLookups = metrics.NewCounterVec(
 		&metrics.CounterOpts{
-			Subsystem: ResourceClaimSubsystem,
+			Subsystem: workloadSubsystem,
 			Name:      "workload_lookups_total",
 			Help: "Number of times that an object in status.reservedFor of a ResourceClaim other than a pod was looked up in the API server, categorized by the result. " +
 				"Result can be 'active' (might start more pods), 'done' (does not exist anymore, is being deleted, or has finished), " +
@@ -42,7 +45,7 @@ var (
 	// the reservation cannot be given up at the moment, and why.
 	WaitingWorkloadReservations = metrics.NewGaugeVec(
 		&metrics.GaugeOpts{
-			Subsystem: ResourceClaimSubsystem,
+			Subsystem: workloadSubsystem,
 			Name:      "workload_reservations_waiting",
 			Help: "Number of objects other than pods in status.reservedFor of a ResourceClaim whose reservation is kept for some reason other than the object being in use, categorized by that reason. " +
 				"Reason can be 'forbidden' (the controller is not allowed to get the object), 'unknown_resource' (there is no such namespaced resource), " +
@@ -56,7 +59,7 @@ var (
 	// ResourceClaim ended.
 	WorkloadReleases = metrics.NewCounterVec(
 		&metrics.CounterOpts{
-			Subsystem: ResourceClaimSubsystem,
+			Subsystem: workloadSubsystem,
 			Name:      "workload_releases_total",
 			Help: "Number of times that a ResourceClaim was found to be allocated for a workload without being reserved for anything, categorized by the result. " +
 				"Result can be 'deallocated' (no pod used it), or 'restored' (a pod used it, so it was reserved again).",
@@ -69,7 +72,7 @@ var (
 	// than a pod was not needed anymore.
 	WorkloadReservationsRemoved = metrics.NewCounterVec(
 		&metrics.CounterOpts{
-			Subsystem: ResourceClaimSubsystem,
+			Subsystem: workloadSubsystem,
 			Name:      "workload_reservations_removed_total",
 			Help: "Number of objects other than pods for which a ResourceClaim was found to be not needed anymore, categorized by the reason. " +
 				"Reason can be 'done' (the object does not exist anymore, is being deleted, or has finished, and no pod uses the claim), " +
@@ -83,7 +86,7 @@ var (
 	// WorkloadPodLists counts how often pods had to be listed.
 	WorkloadPodLists = metrics.NewCounter(
 		&metrics.CounterOpts{
-			Subsystem:      ResourceClaimSubsystem,
+			Subsystem:      workloadSubsystem,
 			Name:           "workload_pod_lists_total",
 			Help:           "Number of times that the pods of a namespace were listed to find out which ResourceClaims reserved for something other than a pod are not used anymore. One list covers all claims of the namespace.",
 			StabilityLevel: metrics.ALPHA,
@@ -94,7 +97,7 @@ var (
 	// assigned to.
 	StrandedPods = metrics.NewCounterVec(
 		&metrics.CounterOpts{
-			Subsystem: ResourceClaimSubsystem,
+			Subsystem: workloadSubsystem,
 			Name:      "stranded_pods_total",
 			Help: "Number of pods which were assigned to a node and cannot run there because of a ResourceClaim with spec.reservedFor, categorized by the reason. " +
 				"Reason can be 'unallocated' (the claim is not allocated) or 'other_node' (the claim is allocated for other nodes). A pod is counted again once per hour and when the reason changes.",

@@ -24,10 +24,11 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
-	schedulingapi "k8s.io/api/scheduling/v1alpha2"
+	schedulingapi "k8s.io/api/scheduling/v1beta1"
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/feature"
 	"k8s.io/kubernetes/test/utils/ktesting"
 	"k8s.io/utils/ptr"
@@ -96,10 +97,12 @@ func TestReservedForPostFilterPodGroup(t *testing.T) {
 				claim.Status.Allocation.ReservedForAnyPod = nil
 			}
 			tc := newReservedForTest(tCtx, feats, []*resourceapi.ResourceClaim{claim}, newSharingPodGroup(), pod)
-			cycle, status := tc.preFilter(pod)
-			require.Nil(tCtx, status)
+			groupState := framework.NewCycleState()
+			cycle := &podCycle{sharedClaimsTest: tc, pod: pod, state: newCycleState()}
+			cycle.state.(*framework.CycleState).SetPodGroupSchedulingCycle(groupState)
+			require.Nil(tCtx, cycle.callPreFilter())
 			require.Equal(tCtx, fwk.UnschedulableAndUnresolvable, tc.p.Filter(tCtx, cycle.state, cycle.pod, tc.nodeInfos[1]).Code())
-			_, status = tc.p.PostFilter(tCtx, cycle.state, cycle.pod, nil)
+			status := cycle.postFilterInGroup(groupState)
 			assert.NotEqual(tCtx, fwk.Error, status.Code(), status.Message())
 			assert.Equal(tCtx, anyPod, len(tc.claim().Status.ReservedFor) == 1)
 		})

@@ -19,7 +19,7 @@ package dynamicresources
 import (
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
-	schedulingapi "k8s.io/api/scheduling/v1alpha2"
+	schedulingapi "k8s.io/api/scheduling/v1beta1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
@@ -35,7 +35,7 @@ func (pl *DynamicResources) podGroupUID(pod *v1.Pod, workload *resourceapi.Resou
 		pod.Spec.SchedulingGroup == nil || ptr.Deref(pod.Spec.SchedulingGroup.PodGroupName, "") != workload.Name {
 		return "", nil
 	}
-	podGroup, err := pl.getPodGroup(pod)
+	podGroup, err := pl.currentPodGroup(pod)
 	if err != nil || podGroup == nil {
 		return "", err
 	}

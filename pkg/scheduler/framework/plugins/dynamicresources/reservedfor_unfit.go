@@ -231,6 +231,10 @@ func (u *claimUsers) requestFailed(claim *resourceapi.ResourceClaim) {
 func (pl *DynamicResources) giveUpAllocation(ctx context.Context, pod *v1.Pod, state *stateData, index int) *fwk.Status {
 	logger := klog.FromContext(ctx)
 	claim := state.claims.get(index)
+	if index >= len(state.informationsForClaim) {
+		// PreFilter did not get that far.
+		return nil
+	}
 	reservation := state.informationsForClaim[index].reservation
 	if !pl.fts.EnableDRAReservedForWorkloads || reservation == nil || !resourceclaim.IsAllocatedForAnyPod(claim) || claim.DeletionTimestamp != nil {
 		return nil

@@ -134,7 +134,7 @@ func (pl *DynamicResources) prepareSharedClaim(logger klog.Logger, pod *v1.Pod, 
 		return
 	}
 	if pending := pl.pendingAllocations().GetPendingAllocation(claim.UID); pending != nil {
-		if !pl.mayUsePendingAllocation(pod) {
+		if !pl.mayUsePendingAllocation(pod) || pl.mapsNodeResources(pending) {
 			return
 		}
 		allocatedClaim := *claim

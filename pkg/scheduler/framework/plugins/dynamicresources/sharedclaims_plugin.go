@@ -60,7 +60,7 @@ func (pl *DynamicResources) isReservedForPod(pod *v1.Pod, claim *resourceapi.Res
 // anymore. It may be called for a pod without a group.
 func (d *podGroupStateData) removePendingAllocation(claimUID types.UID) {
 	if d != nil {
-		d.pendingAllocations.Delete(claimUID)
+		delete(d.pendingAllocations, claimUID)
 	}
 }
 

@@ -56,7 +56,7 @@ func syncTest(t *testing.T, name string, cb func(tCtx ktesting.TContext)) {
 }
 
 func setupSharedClaims(tCtx ktesting.TContext, nodes []*v1.Node, claims []*resourceapi.ResourceClaim, objs []apiruntime.Object, feats feature.Features, apiReactors []cgotesting.Reactor) *testContext {
-	return setup(tCtx, nil, nodes, claims, []*resourceapi.DeviceClass{deviceClass}, nil, objs, feats, false, apiReactors)
+	return setup(tCtx, nil, nodes, claims, []*resourceapi.DeviceClass{deviceClass}, podGroupsIn(objs), objs, feats, false, apiReactors)
 }
 
 func (c *podCycle) callPreFilter() *fwk.Status {

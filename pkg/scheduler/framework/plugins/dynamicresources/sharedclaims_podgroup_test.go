@@ -25,7 +25,8 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
-	schedulingapi "k8s.io/api/scheduling/v1alpha2"
+	schedulingapi "k8s.io/api/scheduling/v1beta1"
+	apiruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	featuregatetesting "k8s.io/component-base/featuregate/testing"
@@ -50,6 +51,17 @@ func enablePodGroups(tCtx ktesting.TContext) {
 func newSharingPodGroup() *schedulingapi.PodGroup {
 	return st.MakePodGroup().Name(podGroupName).Namespace(namespace).UID(types.UID(podGroupUID)).
 		ResourceClaims(schedulingapi.PodGroupResourceClaim{Name: resourceName, ResourceClaimName: ptr.To(sharedClaimName)}).Obj()
+}
+
+// podGroupsIn returns those of the objects which the scheduler has to know as groups.
+func podGroupsIn(objs []apiruntime.Object) []*schedulingapi.PodGroup {
+	var podGroups []*schedulingapi.PodGroup
+	for _, obj := range objs {
+		if podGroup, ok := obj.(*schedulingapi.PodGroup); ok {
+			podGroups = append(podGroups, podGroup)
+		}
+	}
+	return podGroups
 }
 
 // TestManyGroups ensures that the limit for incarnations of a workload does not affect groups of
@@ -115,7 +127,7 @@ func TestGroupReleasesClaimOfPod(t *testing.T) {
 					pod.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: ptr.To(podGroupName)}
 					cycle := &podCycle{sharedClaimsTest: tc, pod: pod, state: newCycleState()}
 					if inCycle {
-						cycle.state.SetPodGroupSchedulingCycle(groupState)
+						cycle.state.(*framework.CycleState).SetPodGroupSchedulingCycle(groupState)
 					}
 					require.Nil(tCtx, cycle.callPreFilter())
 					require.Contains(tCtx, cycle.filter(), nodeName)

@@ -21,7 +21,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -135,7 +134,7 @@ func fuzzRequirements(d *draws) (class string, selectors []resourceapi.DeviceSel
 	case 15, 16, 17, 18:
 		mode, count = resourceapi.DeviceAllocationModeAll, 0
 	case 19:
-		count = pick[int64](d, 0, -1, resourceapi.AllocationResultsMaxSize+1, math.MaxInt32, math.MaxInt64, math.MinInt64)
+		count = pick(d, fuzzCounts...)
 	case 14:
 		if d.oneIn(6) {
 			mode = "Some"

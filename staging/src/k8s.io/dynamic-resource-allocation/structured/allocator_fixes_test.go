@@ -25,12 +25,11 @@ import (
 )
 
 // TestHugeCounts covers that the sum of what the requests of a claim ask for may exceed
-// all numbers. The API has no limit for one request.
+// all numbers. The API has no limit for one request, but does not accept negative ones.
 func TestHugeCounts(t *testing.T) {
 	for name, counts := range map[string][]int64{
 		"sum is negative":  {math.MaxInt64, math.MaxInt64},
 		"sum is small":     {math.MaxInt64, math.MaxInt64, 3},
-		"one is negative":  {math.MinInt64},
 		"both are too big": {1 << 40, 1 << 40},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,0 +1,38 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package dynamicresources
+
+import (
+	"context"
+
+	v1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+)
+
+// bindShared is bindSharedClaim for bindClaim of this release. There is nothing to
+// clean up after PreBind: once the claim is stored, the pod gave up its share of the
+// pending allocation, and it does that only once.
+func (pl *DynamicResources) bindShared(ctx context.Context, state *stateData, podGroupState *podGroupStateData, index int, pod *v1.Pod, nodeName string) (*resourceapi.ResourceClaim, func(), error) {
+	claim, err := pl.bindSharedClaim(ctx, state, index, pod, nodeName, podGroupState.removePendingAllocation)
+	return claim, nil, err
+}
+
+// isPending returns true if PreFilter gave the pod an allocation of the claim that was not
+// stored yet. It returns false if PreFilter did not get that far.
+func (d *stateData) isPending(index int) bool {
+	return index < len(d.informationsForClaim) && d.informationsForClaim[index].pending != nil
+}
