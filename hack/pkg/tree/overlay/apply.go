@@ -247,7 +247,7 @@ func substitute(p string, content []byte, imports map[string]string) ([]byte, er
 		if !ok {
 			continue
 		}
-		if spec.Name == nil {
+		if spec.Name == nil && path.Base(from) != path.Base(to) {
 			return nil, fmt.Errorf("the import of %s needs a name, because %s stands in for it", from, to)
 		}
 		if present[to] {

@@ -252,6 +252,10 @@ const s = "k8s.io/api/resource/v1"
 	if same, err := Substitute("p.yaml", []byte(ours), r); err != nil || string(same) != ours {
 		t.Errorf("a file that is not Go was changed: %s, %v", same, err)
 	}
+	moved := &ledger.Release{Name: "1.36", Imports: map[string]string{"k8s.io/new/ktesting": "k8s.io/ktesting"}}
+	if got, err := Substitute("p.go", []byte("package p\n\nimport \"k8s.io/new/ktesting\"\n"), moved); err != nil || !strings.Contains(string(got), `import "k8s.io/ktesting"`) {
+		t.Errorf("a package that moved and kept its name: got %s, %v", got, err)
+	}
 	for text, want := range map[string]string{
 		`import "k8s.io/api/resource/v1"`:                                              "needs a name",
 		"import (\na \"k8s.io/api/resource/v1\"\nb \"k8s.io/api/resource/v1beta1\"\n)": "has to be qualified",
