@@ -25,6 +25,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/kubernetes/fake"
@@ -33,7 +34,7 @@ import (
 	"k8s.io/kubernetes/test/utils/ktesting"
 )
 
-// In 1.34, upstream's helpers do not add indices, and need real time.
+// In these releases, upstream's helpers do not add indices, and need real time.
 
 func runReservedForTest(t *testing.T, cb func(tContext *testContext)) {
 	t.Helper()
@@ -64,8 +65,7 @@ func TestReservedForWorkloadsRun(t *testing.T) {
 			}()
 			require.Eventually(t, func() bool { return controller.hasSynced.Load() > 0 }, 30*time.Second, 10*time.Millisecond, "controller synced")
 
-			_, err := client.ResourceV1().ResourceSlices().Update(tCtx, sliceTainted, metav1.UpdateOptions{})
-			tCtx.ExpectNoError(err)
+			tCtx.ExpectNoError(client.Tracker().Update(resourceapi.SchemeGroupVersion.WithResource("resourceslices"), sliceTainted, ""))
 			countPods := func() int {
 				pods, err := client.CoreV1().Pods(namespace).List(tCtx, metav1.ListOptions{})
 				tCtx.ExpectNoError(err)

@@ -50,6 +50,14 @@ var (
 		claim.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{jobRef}
 		return claim
 	}()
+	// sliceUntouched has no device that is allocated.
+	sliceUntouched = func() *resourceapi.ResourceSlice {
+		slice := slice.DeepCopy()
+		for i := range slice.Spec.Devices {
+			slice.Spec.Devices[i].Name += "-untouched"
+		}
+		return slice
+	}()
 	workloadClaimReleased    = changeClaim(workloadClaim, func(claim *resourceapi.ResourceClaim) { claim.Status.ReservedFor = nil })
 	workloadClaimDeallocated = changeClaim(workloadClaimReleased, func(claim *resourceapi.ResourceClaim) { claim.Status.Allocation = nil })
 	workloadClaimPerPod      = changeClaim(workloadClaim, func(claim *resourceapi.ResourceClaim) { claim.Status.Allocation.ReservedForAnyPod = nil })
@@ -162,7 +170,7 @@ func TestReservedForWorkloads(t *testing.T) {
 		},
 		"other-device": {
 			initial: []any{add(workloadClaim), add(workloadPod1)},
-			events:  []any{add(sliceOtherDevices)},
+			events:  []any{add(sliceUntouched)},
 		},
 		"unrelated-pods": {
 			// Neither a claim with the same name in a different namespace
@@ -276,9 +284,6 @@ func TestReservedForWorkloadsIndex(t *testing.T) {
 	podWithTwoClaimNames := changePod(workloadPod1, func(pod *v1.Pod) {
 		pod.Spec.ResourceClaims = append(pod.Spec.ResourceClaims, v1.PodResourceClaim{Name: "other", ResourceClaimName: &otherClaimName})
 	})
-	podWithExtendedResource := changePod(workloadPod1, func(pod *v1.Pod) {
-		pod.Status.ExtendedResourceClaimStatus = &v1.PodExtendedResourceClaimStatus{ResourceClaimName: "extended"}
-	})
 	for name, tc := range map[string]struct {
 		obj     any
 		want    []string
@@ -292,7 +297,6 @@ func TestReservedForWorkloadsIndex(t *testing.T) {
 		"template-no-status":     {obj: podWithClaimTemplate},
 		"template-generated":     {obj: podWithClaimTemplateInStatus, want: []string{namespace + "/" + claimName}},
 		"template-not-generated": {obj: podWithClaimTemplateNoClaimInStatus},
-		"extended-resource":      {obj: podWithExtendedResource, want: []string{namespace + "/" + claimName}},
 		"same-claim-twice": {
 			obj: changePod(workloadPod1, func(pod *v1.Pod) {
 				pod.Spec.ResourceClaims = append(pod.Spec.ResourceClaims, v1.PodResourceClaim{Name: "again", ResourceClaimName: &claimName})

@@ -35,15 +35,6 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// adminAccessLabelKeys are the keys of the namespace label that allows admin
-// access. All of them count on every release, so one set of manifests works
-// everywhere and a namespace stays what it was when the cluster is upgraded.
-var adminAccessLabelKeys = []string{
-	"resource.kubernetes.io/admin-access", // upstream since 1.34
-	"kubernetes.io/dra-admin-access",      // KEP-5018
-	"resource.k8s.io/admin-access",        // upstream in 1.33
-}
-
 // AdminAccessAuditAnnotation is the key of the audit annotation of a request
 // that was allowed to ask for, or to grant, admin access. The value is the
 // JSON encoding of AdminAccessAudit.

@@ -97,7 +97,7 @@ func TestAdminAccessLabels(t *testing.T) {
 				assert.Contains(t, errs[0].Error(), text)
 			}
 			// Tests of upstream expect these words.
-			assert.Contains(t, errs[0].Error(), "admin access to devices requires the `resource.kubernetes.io/admin-access: true` label on the containing namespace")
+			assert.Contains(t, errs[0].Error(), "admin access to devices requires the `"+adminAccessLabelKeys[0]+": true` label on the containing namespace")
 		})
 	}
 }
