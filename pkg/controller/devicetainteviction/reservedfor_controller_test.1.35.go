@@ -17,6 +17,8 @@ limitations under the License.
 package devicetainteviction
 
 import (
+	"time"
+
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/kubernetes/test/utils/ktesting"
 )
@@ -31,4 +33,13 @@ func newReservedForController(tCtx ktesting.TContext, client *fake.Clientset) (k
 // without a delay.
 func checkImmediateEvictions(controller *Controller, count int) error {
 	return testPodDeletionsMetrics(controller, count)
+}
+
+// waitUntilSynced waits until the controller handles events. While it waits for that, time goes
+// by in the bubble.
+func waitUntilSynced(tCtx ktesting.TContext, controller *Controller) {
+	for controller.hasSynced.Load() == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	tCtx.Wait()
 }

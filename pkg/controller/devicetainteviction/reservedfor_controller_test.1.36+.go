@@ -34,3 +34,6 @@ func newReservedForController(tCtx ktesting.TContext, client *fake.Clientset) (k
 func checkImmediateEvictions(controller *Controller, count int) error {
 	return testPodDeletionsMetrics(controller, make([]time.Duration, count)...)
 }
+
+// waitUntilSynced waits until the controller handles events.
+func waitUntilSynced(tCtx ktesting.TContext, _ *Controller) { tCtx.Wait() }

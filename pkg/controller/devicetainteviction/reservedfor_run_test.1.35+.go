@@ -93,7 +93,7 @@ func TestReservedForWorkloadsRun(t *testing.T) {
 				wg.Go(func() {
 					assert.NoError(tCtx, controller.Run(tCtx, 10 /* workers */), "eviction controller failed")
 				})
-				tCtx.Wait()
+				waitUntilSynced(tCtx, controller)
 
 				_, err := client.ResourceV1().ResourceSlices().Update(tCtx, sliceTainted, metav1.UpdateOptions{})
 				tCtx.ExpectNoError(err)

@@ -33,9 +33,6 @@ func withSharedCounters(slice *resourceapi.ResourceSlice, counters []resourceapi
 // countersInOwnSlices is false: shared counters stand beside devices.
 const countersInOwnSlices = false
 
-// orderedPools is false: which pool comes first depends on chance.
-const orderedPools = false
-
 // implementations are those of the allocator.
 var implementations = []string{"the one for the features"}
 

@@ -35,9 +35,6 @@ func withSharedCounters(slice *resourceapi.ResourceSlice, counters []resourceapi
 // countersInOwnSlices is true: shared counters stand in other slices than devices.
 const countersInOwnSlices = true
 
-// orderedPools is true: which pool comes first depends on its name, but for the stable allocator.
-const orderedPools = true
-
 // implementations are those of the allocator.
 var implementations = []string{"stable", "incubating", "experimental"}
 
