@@ -24,7 +24,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	schedulingapi "k8s.io/api/scheduling/v1beta1"
-	apiruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	featuregatetesting "k8s.io/component-base/featuregate/testing"
@@ -55,7 +54,7 @@ func TestBindingsWithoutClaim(t *testing.T) {
 		EnableDRAResourceClaimDeviceStatus: true,
 		EnableDRASchedulerFilterTimeout:    true,
 	}
-	tc := setup(tCtx, nil, nil, []*resourceapi.ResourceClaim{allocatedClaim}, nil, []*schedulingapi.PodGroup{podGroup}, []apiruntime.Object{podGroup}, feats, false, nil)
+	tc := setup(tCtx, nil, nil, []*resourceapi.ResourceClaim{allocatedClaim}, nil, []*schedulingapi.PodGroup{podGroup}, nil, feats, false, nil)
 	claims, err := tc.p.podResourceClaims(pod)
 	require.NoError(t, err)
 	bindings, err := tc.p.podResourceClaimBindings(pod)

@@ -56,7 +56,8 @@ func syncTest(t *testing.T, name string, cb func(tCtx ktesting.TContext)) {
 }
 
 func setupSharedClaims(tCtx ktesting.TContext, nodes []*v1.Node, claims []*resourceapi.ResourceClaim, objs []apiruntime.Object, feats feature.Features, apiReactors []cgotesting.Reactor) *testContext {
-	return setup(tCtx, nil, nodes, claims, []*resourceapi.DeviceClass{deviceClass}, podGroupsIn(objs), objs, feats, false, apiReactors)
+	podGroups, others := splitPodGroups(objs)
+	return setup(tCtx, nil, nodes, claims, []*resourceapi.DeviceClass{deviceClass}, podGroups, others, feats, false, apiReactors)
 }
 
 func (c *podCycle) callPreFilter() *fwk.Status {

@@ -53,15 +53,16 @@ func newSharingPodGroup() *schedulingapi.PodGroup {
 		ResourceClaims(schedulingapi.PodGroupResourceClaim{Name: resourceName, ResourceClaimName: ptr.To(sharedClaimName)}).Obj()
 }
 
-// podGroupsIn returns those of the objects which the scheduler has to know as groups.
-func podGroupsIn(objs []apiruntime.Object) []*schedulingapi.PodGroup {
-	var podGroups []*schedulingapi.PodGroup
+// splitPodGroups returns the objects which the scheduler has to know as groups, and the others.
+func splitPodGroups(objs []apiruntime.Object) (podGroups []*schedulingapi.PodGroup, others []apiruntime.Object) {
 	for _, obj := range objs {
 		if podGroup, ok := obj.(*schedulingapi.PodGroup); ok {
 			podGroups = append(podGroups, podGroup)
+		} else {
+			others = append(others, obj)
 		}
 	}
-	return podGroups
+	return podGroups, others
 }
 
 // TestManyGroups ensures that the limit for incarnations of a workload does not affect groups of
