@@ -107,34 +107,22 @@ func Table(l *ledger.Ledger) string {
 
 // Releases is the table of releases and of what they are made from, in Markdown.
 func Releases(l *ledger.Ledger) string {
-	var b strings.Builder
-	b.WriteString("| release | version | of | modules at another version | modules left out |\n|---|---|---|---|---|\n")
+	var b, standIns strings.Builder
+	b.WriteString("| release | version | of | modules left out |\n|---|---|---|---|\n")
 	for _, r := range l.Carried() {
 		var missing []string
 		for _, m := range r.MissingModules {
 			missing = append(missing, "`"+m+"`")
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", r.Name, r.Version, r.Date().Format(time.DateOnly),
-			orDash(standIns(r)), orDash(strings.Join(missing, ", ")))
+		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", r.Name, r.Version, r.Date().Format(time.DateOnly), orDash(strings.Join(missing, ", ")))
+		for _, s := range r.StandIns {
+			fmt.Fprintf(&standIns, "| %s | `%s` | %s | %s |\n", r.Name, s.Module, s.Version, strings.TrimSpace(s.Why))
+		}
+	}
+	if standIns.Len() > 0 {
+		b.WriteString("\n| release | module | stands in at | because |\n|---|---|---|---|\n" + standIns.String())
 	}
 	return b.String()
-}
-
-// standIns lists those of a release, and each reason once.
-func standIns(r *ledger.Release) string {
-	var reasons []string
-	modules := map[string][]string{}
-	for _, s := range r.StandIns {
-		why := strings.TrimSpace(s.Why)
-		if modules[why] == nil {
-			reasons = append(reasons, why)
-		}
-		modules[why] = append(modules[why], "`"+s.Module+"` "+s.Version)
-	}
-	for i, why := range reasons {
-		reasons[i] = strings.Join(modules[why], ", ") + ": " + why
-	}
-	return strings.Join(reasons, "; ")
 }
 
 func orDash(text string) string {

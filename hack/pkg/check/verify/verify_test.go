@@ -340,10 +340,15 @@ func TestReleases(t *testing.T) {
 	r.MissingModules = []string{"k8s.io/sample"}
 	r.StandIns = []ledger.StandIn{{Module: "a", Version: "v0.36.1", Why: "same"}, {Module: "b", Version: "v0.36.0", Why: "other"}, {Module: "c", Version: "v0.36.2", Why: "same\n"}}
 	v.Ledger.Releases = append(v.Ledger.Releases, ledger.Release{Name: "1.38", Version: "v1.38.0", Released: r.Released, State: ledger.Carried})
-	const want = "| release | version | of | modules at another version | modules left out |\n" +
-		"|---|---|---|---|---|\n" +
-		"| 1.36 | v1.36.3 | 2026-07-22 | `a` v0.36.1, `c` v0.36.2: same; `b` v0.36.0: other | `k8s.io/sample` |\n" +
-		"| 1.38 | v1.38.0 | 2026-07-22 | – | – |\n"
+	const want = "| release | version | of | modules left out |\n" +
+		"|---|---|---|---|\n" +
+		"| 1.36 | v1.36.3 | 2026-07-22 | `k8s.io/sample` |\n" +
+		"| 1.38 | v1.38.0 | 2026-07-22 | – |\n" +
+		"\n| release | module | stands in at | because |\n" +
+		"|---|---|---|---|\n" +
+		"| 1.36 | `a` | v0.36.1 | same |\n" +
+		"| 1.36 | `b` | v0.36.0 | other |\n" +
+		"| 1.36 | `c` | v0.36.2 | same |\n"
 	if got := Releases(v.Ledger); got != want {
 		t.Errorf("got:\n%s\nwant:\n%s", got, want)
 	}
