@@ -34,9 +34,11 @@ limitations under the License.
 package codegen
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -168,6 +170,14 @@ func Run(ctx context.Context, tree, release string, opts Options) (finalErr erro
 		finalErr = errors.Join(finalErr, os.RemoveAll(tmp))
 	}()
 
+	restore, err := keepFile(filepath.Join(tree, "go.work.sum"))
+	if err != nil {
+		return err
+	}
+	defer func() {
+		finalErr = errors.Join(finalErr, restore())
+	}()
+
 	g := &generation{tree: tree, release: release, opts: opts, tmp: tmp}
 	if g.pkgs, err = findPackages(ctx, git.Dir(tree), opts.All); err != nil {
 		return fmt.Errorf("looking for packages with generated code: %w", err)
@@ -253,4 +263,29 @@ func replace(files []string, generate func() error) error {
 		}
 	}
 	return nil
+}
+
+// keepFile returns a function which gives the file the content that it has now. The go
+// command adds checksums to go.work.sum which upstream's does not have: without the
+// samples that cannot be had, it looks at the go.mod of other versions. It finds them
+// again whenever it needs them, and they are not generated code.
+func keepFile(name string) (restore func() error, err error) {
+	content, err := os.ReadFile(name)
+	missing := errors.Is(err, fs.ErrNotExist)
+	if err != nil && !missing {
+		return nil, err
+	}
+	return func() error {
+		if missing {
+			err := os.Remove(name)
+			if errors.Is(err, fs.ErrNotExist) {
+				return nil
+			}
+			return err
+		}
+		if now, err := os.ReadFile(name); err == nil && bytes.Equal(now, content) {
+			return nil
+		}
+		return os.WriteFile(name, content, 0o644)
+	}, nil
 }

@@ -448,3 +448,41 @@ func ExampleSteps() {
 	fmt.Println(strings.Join(Steps(), " "))
 	// Output: protobuf deepcopy swagger prerelease openapi defaults validation conversions fixtures openapispec applyconfigs
 }
+
+// TestKeepFile checks that what the generators' go commands do to a file is undone.
+func TestKeepFile(t *testing.T) {
+	for name, tc := range map[string]struct{ before, after []byte }{
+		"changed":   {[]byte("a\n"), []byte("a\nb\n")},
+		"unchanged": {[]byte("a\n"), []byte("a\n")},
+		"removed":   {[]byte("a\n"), nil},
+		"added":     {nil, []byte("a\n")},
+		"never":     {nil, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "go.work.sum")
+			write := func(content []byte) {
+				t.Helper()
+				err := os.RemoveAll(file)
+				if content != nil && err == nil {
+					err = os.WriteFile(file, content, 0o644)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			write(tc.before)
+			restore, err := keepFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			write(tc.after)
+			if err := restore(); err != nil {
+				t.Fatal(err)
+			}
+			got, err := os.ReadFile(file)
+			if err != nil && tc.before != nil || err == nil && tc.before == nil || string(got) != string(tc.before) {
+				t.Errorf("want %q, got %q, %v", tc.before, got, err)
+			}
+		})
+	}
+}
