@@ -14,12 +14,19 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package internal
+package dra
 
-import draapi "k8s.io/dynamic-resource-allocation/api"
+import (
+	"k8s.io/kubernetes/pkg/kubelet/cm/dra/state"
+)
 
-// PoolKey identifies a pool. Its name alone does not: drivers name their pools as they like, many after
-// the node, and each has counters of its own.
-func PoolKey(driver, pool draapi.UniqueString) draapi.UniqueString {
-	return draapi.MakeUniqueString(driver.String() + "/" + pool.String())
+// resetDevices forgets the devices of one driver.
+//
+// Preparing may have to be repeated, for example after a restart of the
+// kubelet. Each response of the driver contains all devices, so it replaces what
+// was known before.
+func (info *ClaimInfo) resetDevices(driverName string) {
+	if _, exists := info.DriverState[driverName]; exists {
+		info.DriverState[driverName] = state.DriverState{}
+	}
 }
