@@ -21,7 +21,7 @@ import (
 	"time"
 
 	"k8s.io/kubernetes/pkg/controller/tainteviction"
-	"k8s.io/kubernetes/test/utils/client-go/ktesting"
+	ktesting "k8s.io/kubernetes/test/utils/client-go/ktesting"
 )
 
 // What the tests need to know about the controller and what differs between

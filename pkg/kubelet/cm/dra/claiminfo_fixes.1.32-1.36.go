@@ -19,7 +19,6 @@ package dra
 import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/kubernetes/pkg/kubelet/cm/dra/state"
 )
 
 // The functions in this file fix problems which occur when several pods on a node
@@ -49,15 +48,4 @@ func (cache *claimInfoCache) isUnpreparing(claim *resourceapi.ResourceClaim) boo
 // last remaining reference is for a pod which still needs it.
 func (info *ClaimInfo) isUsedOnlyByOthers(podUID types.UID) bool {
 	return len(info.PodUIDs) > 0 && !info.hasPodReference(podUID)
-}
-
-// resetDevices forgets the devices of one driver.
-//
-// Preparing may have to be repeated, for example after a restart of the
-// kubelet. Each response of the driver contains all devices, so it replaces what
-// was known before.
-func (info *ClaimInfo) resetDevices(driverName string) {
-	if _, exists := info.DriverState[driverName]; exists {
-		info.DriverState[driverName] = state.DriverState{}
-	}
 }

@@ -22,7 +22,7 @@ import (
 	schedulerconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
 	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
 	"k8s.io/kubernetes/test/integration/util"
-	"k8s.io/kubernetes/test/utils/client-go/ktesting"
+	ktesting "k8s.io/kubernetes/test/utils/client-go/ktesting"
 )
 
 // How components get created differs between Kubernetes releases.

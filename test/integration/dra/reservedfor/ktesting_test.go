@@ -21,7 +21,7 @@ import (
 
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
-	"k8s.io/kubernetes/test/utils/client-go/ktesting"
+	ktesting "k8s.io/kubernetes/test/utils/client-go/ktesting"
 )
 
 // What differs between releases of ktesting is in this file.
