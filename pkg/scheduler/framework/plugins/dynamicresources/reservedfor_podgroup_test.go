@@ -108,3 +108,29 @@ func TestReservedForPostFilterPodGroup(t *testing.T) {
 		})
 	}
 }
+
+// TestReservedForPostFilterPodGroupInUse ensures that such a group does not take away devices which a pod
+// uses that is not listed.
+func TestReservedForPostFilterPodGroupInUse(t *testing.T) {
+	syncTest(t, "", func(tCtx ktesting.TContext) {
+		feats := reservedForFeatures(true)
+		feats.EnableDRAWorkloadResourceClaims = true
+		enablePodGroups(tCtx)
+		group := &v1.PodSchedulingGroup{PodGroupName: ptr.To(podGroupName)}
+		pod, user := newSharingPod("pod-1"), newSharingPod("user")
+		pod.Spec.SchedulingGroup = group
+		user.Spec.NodeName = "elsewhere"
+		claim := newWorkloadClaim(podGroupReservation)
+		claim.Spec.ReservedFor = &resourceapi.ResourceClaimConsumerReference{APIGroup: schedulingapi.GroupName, Resource: "podgroups", Name: podGroupName}
+		tc := newReservedForTest(tCtx, feats, []*resourceapi.ResourceClaim{claim}, newSharingPodGroup(), pod, user)
+		groupState := framework.NewCycleState()
+		cycle := &podCycle{sharedClaimsTest: tc, pod: pod, state: newCycleState()}
+		cycle.state.(*framework.CycleState).SetPodGroupSchedulingCycle(groupState)
+		require.Nil(tCtx, cycle.callPreFilter())
+		require.Equal(tCtx, fwk.UnschedulableAndUnresolvable, tc.p.Filter(tCtx, cycle.state, cycle.pod, tc.nodeInfos[1]).Code())
+		status := cycle.postFilterInGroup(groupState)
+		assert.NotEqual(tCtx, fwk.Error, status.Code(), status.Message())
+		assert.NotNil(tCtx, tc.claim().Status.Allocation)
+		assert.Len(tCtx, tc.claim().Status.ReservedFor, 1)
+	})
+}
