@@ -104,7 +104,7 @@ func (s *save) shareFile(ctx context.Context, index int, others []*otherRelease)
 // alone is the qualifier of what holds for the release alone. That of the newest
 // one has no end: what comes next is more like it than like the ones before.
 func (s *save) alone() ledger.Range {
-	if newest, err := s.Ledger.Default(); err == nil && newest.Name == s.Release.Name {
+	if newest, err := s.Ledger.Newest(); err == nil && newest.Name == s.Release.Name {
 		return ledger.Range{From: s.Release.Name}
 	}
 	return ledger.Range{From: s.Release.Name, To: s.Release.Name}

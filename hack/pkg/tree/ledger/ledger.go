@@ -53,6 +53,10 @@ type Ledger struct {
 	// Revision is the number in a version like v1.36.3+dra.1: it grows with each
 	// release of this repository.
 	Revision int `json:"revision"`
+	// DefaultRelease is the one of the carried releases that is taken when nobody
+	// names one, and whose tests are all run before each change: the newest, if
+	// this is empty.
+	DefaultRelease string `json:"default,omitempty"`
 	// Releases, oldest first.
 	Releases []Release `json:"releases"`
 	// Features in the order in which they are built into a tree.
@@ -225,6 +229,9 @@ func (l *Ledger) validate() error {
 
 	if l.Revision < 1 {
 		fail("revision must be 1 or more")
+	}
+	if r := l.find(l.DefaultRelease); l.DefaultRelease != "" && (r == nil || r.State != Carried) {
+		fail("default %q: it must be a release that is carried", l.DefaultRelease)
 	}
 	for i, r := range l.Releases {
 		where := fmt.Sprintf("release %q", r.Name)
@@ -442,8 +449,16 @@ func (l *Ledger) Known(name string) (*Release, error) {
 // HasRelease says whether the ledger knows the release, carried or planned.
 func (l *Ledger) HasRelease(name string) bool { return l.find(name) != nil }
 
-// Default is the newest release that is carried.
+// Default is the release that is taken when nobody names one.
 func (l *Ledger) Default() (*Release, error) {
+	if l.DefaultRelease == "" {
+		return l.Newest()
+	}
+	return l.Release(l.DefaultRelease)
+}
+
+// Newest is the newest release that is carried.
+func (l *Ledger) Newest() (*Release, error) {
 	for i := len(l.Releases) - 1; i >= 0; i-- {
 		if l.Releases[i].State == Carried {
 			return &l.Releases[i], nil

@@ -73,6 +73,23 @@ func TestOldestEmulated(t *testing.T) {
 	}
 }
 
+func TestDefault(t *testing.T) {
+	two := strings.Replace(valid, "v1.37.0, state: planned", "v1.37.0, state: carried, released: \"2026-07-22T18:07:38Z\"", 1)
+	for ledger, want := range map[string]string{two: "1.37", "default: \"1.36\"" + two: "1.36"} {
+		l, err := Parse([]byte(ledger))
+		if err != nil {
+			t.Fatal(err)
+		}
+		newest, err := l.Newest()
+		if err != nil || newest.Name != "1.37" {
+			t.Errorf("newest: got %v, %v", newest, err)
+		}
+		if r, err := l.Default(); err != nil || r.Name != want {
+			t.Errorf("default: want %s, got %v, %v", want, r, err)
+		}
+	}
+}
+
 func TestStandIns(t *testing.T) {
 	l, err := Parse([]byte(strings.Replace(valid, "v1.36.3,", "v1.36.3, standIns: [{module: k8s.io/a, version: v0.36.2, why: w}],", 1)))
 	if err != nil {
@@ -151,6 +168,7 @@ func TestDrop(t *testing.T) {
 func TestParseErrors(t *testing.T) {
 	for name, tt := range map[string]struct{ from, to, want string }{
 		"unknown field":        {"revision: 2", "revision: 2\ncary: 2", `unknown field "cary"`},
+		"default is planned":   {"revision: 2", "revision: 2\ndefault: \"1.37\"", `default "1.37": it must be a release that is carried`},
 		"no revision":          {"revision: 2", "revision: 0", "revision must be 1 or more"},
 		"release name":         {`"1.9"`, `"v1.9"`, `release "v1.9": name is not like 1.36`},
 		"order":                {`"1.9", version: v1.9.1`, `"1.40", version: v1.40.1`, "oldest first"},

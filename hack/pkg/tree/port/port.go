@@ -124,7 +124,7 @@ func (p *Port) Run(ctx context.Context) ([]Result, error) {
 // carrying returns a ledger in which the new release is carried, with the features of
 // the old one that are not in its base.
 func carrying(l *ledger.Ledger, from, to *ledger.Release) *ledger.Ledger {
-	c := &ledger.Ledger{Revision: l.Revision, Releases: slices.Clone(l.Releases), Features: slices.Clone(l.Features)}
+	c := &ledger.Ledger{Revision: l.Revision, DefaultRelease: l.DefaultRelease, Releases: slices.Clone(l.Releases), Features: slices.Clone(l.Features)}
 	for i := range c.Releases {
 		if c.Releases[i].Name == to.Name {
 			c.Releases[i].State = ledger.Carried
