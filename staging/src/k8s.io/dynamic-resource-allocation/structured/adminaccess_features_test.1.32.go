@@ -29,5 +29,5 @@ func fuzzFeatures(d *draws) testFeatures { return adminFeatures(!d.oneIn(8)) }
 // allFuzzFeatures is everything.
 var allFuzzFeatures = adminFeatures(true)
 
-// fuzzCounts is the number of devices of each alternative of a request.
-func fuzzCounts(request resourceapi.DeviceRequest) []int64 { return []int64{request.Count} }
+// requestedCounts is the number of devices of each alternative of a request.
+func requestedCounts(request resourceapi.DeviceRequest) []int64 { return []int64{request.Count} }

@@ -34,8 +34,8 @@ func fuzzFeatures(d *draws) testFeatures {
 // allFuzzFeatures is everything.
 var allFuzzFeatures = Features{AdminAccess: true, DeviceTaints: true, PartitionableDevices: true, PrioritizedList: true}
 
-// fuzzCounts is the number of devices of each alternative of a request.
-func fuzzCounts(request resourceapi.DeviceRequest) []int64 {
+// requestedCounts is the number of devices of each alternative of a request.
+func requestedCounts(request resourceapi.DeviceRequest) []int64 {
 	counts := []int64{request.Count}
 	for _, sub := range request.FirstAvailable {
 		counts = append(counts, sub.Count)

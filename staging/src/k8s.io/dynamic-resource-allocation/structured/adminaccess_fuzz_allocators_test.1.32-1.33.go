@@ -66,7 +66,7 @@ func fuzzTakesTooLong(slices []*resourceapi.ResourceSlice, claims []*resourceapi
 	for _, claim := range claims {
 		for _, request := range claim.Spec.Devices.Requests {
 			alternatives := 0
-			for _, count := range fuzzCounts(request) {
+			for _, count := range requestedCounts(request) {
 				alternatives += fuzzPower(devices, count)
 			}
 			if combinations *= alternatives; combinations > maxFuzzCombinations {
