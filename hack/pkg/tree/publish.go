@@ -116,8 +116,13 @@ func (t *Tree) edits(ctx context.Context, s *State) ([]edit, error) {
 	if err != nil {
 		return nil, err
 	}
-	return diffTrees(ctx, t.git(), s.Head, work)
+	edits, err := diffTrees(ctx, t.git(), s.Head, work)
+	return slices.DeleteFunc(edits, func(e edit) bool { return e.Path == workSums }), err
 }
+
+// workSums is no edit: the go command completes the checksums of some releases by itself,
+// whatever it is asked to do.
+const workSums = "go.work.sum"
 
 // Edited lists the paths of files in the tree that differ from what the
 // overlay makes them.

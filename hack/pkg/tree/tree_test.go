@@ -1136,6 +1136,23 @@ func TestSaveQualified(t *testing.T) {
 	}
 }
 
+// The go command writes checksums into a tree that somebody uses.
+func TestChecksumsAreNoEdit(t *testing.T) {
+	f := newFixture(t)
+	f.mustBuild()
+	writeFile(t, filepath.Join(f.Dir(), workSums), "a v1 h1:x=\n")
+	if edited, err := f.Edited(t.Context()); err != nil || len(edited) > 0 {
+		t.Errorf("got %q, %v", edited, err)
+	}
+	before := f.gitOutput("rev-parse", "HEAD")
+	f.write("pkg/more_fixes.go", "package pkg\n")
+	f.open("1.36")
+	f.mustBuild()
+	if f.gitOutput("rev-parse", "HEAD") == before {
+		t.Error("the tree is as before")
+	}
+}
+
 // An edit in the second in which the tree was built is seen, also if nothing but the
 // content tells it: the file is as long and as old as before.
 func TestEditInTheSameSecond(t *testing.T) {

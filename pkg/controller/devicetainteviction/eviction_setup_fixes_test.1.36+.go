@@ -16,7 +16,7 @@ limitations under the License.
 
 package devicetainteviction
 
-import "k8s.io/kubernetes/test/utils/ktesting"
+import "k8s.io/kubernetes/test/utils/client-go/ktesting"
 
 // setupEviction makes a controller without support for PodGroups.
 func setupEviction(tCtx ktesting.TContext) *testContext { return setup(tCtx, false) }

@@ -20,7 +20,7 @@ import (
 	"time"
 
 	"k8s.io/client-go/kubernetes/fake"
-	"k8s.io/kubernetes/test/utils/ktesting"
+	"k8s.io/kubernetes/test/utils/client-go/ktesting"
 )
 
 // newReservedForController returns a controller for that client.
