@@ -159,28 +159,46 @@ func (o *Overlay) GatesOffBefore(tree, version string, gates, needed []string) e
 	// a minimal version that they remain compatible with.
 	const several, one = "SetFeatureGatesDuringTest", "SetFeatureGateDuringTest"
 	off, entry, emulated := several+"(tb, gate, FeatureOverrides{f: false})", "SetFeatureGateVersionsDuringTest", "emuVer"
-	setter, allBeta := several, `_, allBeta := features["AllBeta"]; allBeta`
+	// That function sets all gates at once, and refuses to turn one off that another one
+	// depends on. So it must not try.
+	setter, keepGates := several, "features = carryKeepGates(gate, features)"
+	keeper := `func carryKeepGates(gate featuregate.FeatureGate, features FeatureOverrides) FeatureOverrides {
+	if _, beta := features["AllBeta"]; !beta {
+		return features
+	}
+	kept := FeatureOverrides{}
+	for _, name := range %#v {
+		kept[featuregate.Feature(name)] = gate.Enabled(featuregate.Feature(name))
+	}
+	for f, on := range features {
+		kept[f] = on
+	}
+	return kept
+}
+
+`
 	if !bytes.Contains(src, []byte("func "+several+"(")) {
 		off, entry, emulated = one+"(tb, gate, f, false)", "SetFeatureGateEmulationVersionDuringTest", "ver"
-		setter, allBeta = one, `f == "AllBeta"`
-	}
-	var b strings.Builder
-	b.WriteString("package testing\n\nimport (\n\t\"fmt\"\n\n\t\"k8s.io/apimachinery/pkg/util/version\"\n\t\"k8s.io/component-base/featuregate\"\n)\n\n")
-	fmt.Fprintf(&b, `func carryKeepGates(tb TB, gate featuregate.FeatureGate) func() {
+		setter, keepGates = one, `if f == "AllBeta" { defer carryKeepGates(tb, gate)() }`
+		keeper = `func carryKeepGates(tb TB, gate featuregate.FeatureGate) func() {
 	kept := map[string]bool{}
 	for _, name := range %#v {
 		kept[name] = gate.Enabled(featuregate.Feature(name))
 	}
 	return func() {
 		for name, on := range kept {
-			if err := gate.(interface{ Set(string) error }).Set(fmt.Sprintf("%%s=%%t", name, on)); err != nil {
-				tb.Errorf("keeping %%s=%%t: %%v", name, on, err)
+			if err := gate.(interface{ Set(string) error }).Set(name + "=" + strconv.FormatBool(on)); err != nil {
+				tb.Errorf("keeping %%s: %%v", name, err)
 			}
 		}
 	}
 }
 
-`, needed)
+`
+	}
+	var b strings.Builder
+	b.WriteString("package testing\n\nimport (\n\t\"strconv\"\n\n\t\"k8s.io/apimachinery/pkg/util/version\"\n\t\"k8s.io/component-base/featuregate\"\n)\n\nvar _ = strconv.FormatBool\n\n")
+	fmt.Fprintf(&b, keeper, needed)
 	fmt.Fprintf(&b, `func carryGatesOffBefore(tb TB, gate featuregate.FeatureGate, emulated *version.Version) {
 	tb.Helper()
 	if emulated.AtLeast(version.MustParse(%q)) {
@@ -196,7 +214,7 @@ func (o *Overlay) GatesOffBefore(tree, version string, gates, needed []string) e
 	if err := o.Add(filepath.Join(dir, "zzz_carry_gates.go"), []byte(b.String())); err != nil {
 		return err
 	}
-	if err := o.Force(source, setter, "if "+allBeta+" { defer carryKeepGates(tb, gate)() }"); err != nil {
+	if err := o.Force(source, setter, keepGates); err != nil {
 		return err
 	}
 	return o.Force(source, entry, "carryGatesOffBefore(tb, gate, "+emulated+")")
