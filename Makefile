@@ -18,7 +18,7 @@ SHELL := bash
 .DEFAULT_GOAL := build
 
 # RELEASE is the Kubernetes release: one of those that hack/ledger.yaml has as
-# carried. Without it, the newest of them.
+# carried. Without it, the default of that file.
 RELEASE ?=
 export RELEASE
 # FEATURE is the slug of the feature to which "make save" attributes edits of

@@ -20,8 +20,7 @@ set -o errexit
 set -o nounset
 set -o pipefail
 
-repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-cd "${repo}"
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # For programs in images, which have no C library, and for one build cache of all.
 export CGO_ENABLED=0
 GOWORK=off go build -o _output/bin/carry ./hack/carry

@@ -24,7 +24,7 @@ set -o pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-# No argument means the newest release.
+# No argument means the default release of the ledger.
 if (( $# == 0 )); then
   set -- ""
 fi

@@ -41,7 +41,7 @@ func init() {
 
 func runBench(ctx context.Context, args []string) error {
 	flags := newFlags("bench")
-	release := flags.String("release", "", "release to measure (default: the newest)")
+	release := flags.String("release", "", "release to measure (default: that of the ledger)")
 	quick := flags.Bool("quick", false, "only what fits into five minutes")
 	only := flags.String("only", "", "run only workloads whose name has this text")
 	dir := flags.String("tree", "", "Kubernetes tree to measure as it is, with its base tagged \"base\" (default: the one that gets built for the release)")

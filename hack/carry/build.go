@@ -36,7 +36,7 @@ func init() {
 
 func runBuild(ctx context.Context, args []string) error {
 	flags := newFlags("build")
-	release := flags.String("release", "", "release to build (default: the newest)")
+	release := flags.String("release", "", "release to build (default: that of the ledger)")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}

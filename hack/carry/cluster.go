@@ -56,7 +56,7 @@ type clusterFlags struct {
 // somebody who works with it.
 func addClusterFlags(flags *flag.FlagSet) *clusterFlags {
 	f := &clusterFlags{}
-	flags.StringVar(&f.release, "release", "", "release of Kubernetes (default: the newest)")
+	flags.StringVar(&f.release, "release", "", "release of Kubernetes (default: that of the ledger)")
 	flags.StringVar(&f.bin, "bin", "", "folder with the programs of Kubernetes (default: _output/<release>/bin)")
 	flags.BoolVar(&f.noBuild, "no-build", false, "take the programs as they are")
 	flags.StringVar(&f.dir, "dir", "", "folder of the cluster (default: _output/<release>/cluster)")

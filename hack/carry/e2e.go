@@ -61,7 +61,7 @@ type variant struct {
 
 func runE2E(ctx context.Context, args []string) error {
 	flags := newFlags("e2e")
-	release := flags.String("release", "", "release to test (default: the newest)")
+	release := flags.String("release", "", "release to test (default: that of the ledger)")
 	only := flags.String("only", "", "run only specs whose name has this text")
 	procs := flags.Int("procs", 8, "number of specs that run at the same time")
 	podSubnet := flags.String("pod-subnet", "10.211", "first two numbers of the addresses of pods, Services and the node")

@@ -40,7 +40,7 @@ func init() {
 // it with the other tests from then on.
 func runFuzz(ctx context.Context, args []string) error {
 	flags := newFlags("fuzz")
-	release := flags.String("release", "", "release to test (default: the newest)")
+	release := flags.String("release", "", "release to test (default: that of the ledger)")
 	duration := flags.Duration("time", 2*time.Minute, "how long each target runs")
 	only := flags.String("only", "", "run only targets whose name, with the import path before it, has this text")
 	if err := flags.Parse(args); err != nil {

@@ -42,7 +42,7 @@ func init() {
 
 func runGenerate(ctx context.Context, args []string) error {
 	flags := newFlags("generate")
-	release := flags.String("release", "", "release to generate for (default: the newest)")
+	release := flags.String("release", "", "release to generate for (default: that of the ledger)")
 	all := flags.Bool("all", false, "for all packages, like upstream's hack/update-codegen.sh; takes minutes and must give the same")
 	checkBase := flags.Bool("check-base", false, "instead check that generators do not change the untouched base")
 	if err := flags.Parse(args); err != nil {
@@ -76,7 +76,7 @@ func runGenerate(ctx context.Context, args []string) error {
 
 func runAPIDelta(ctx context.Context, args []string) error {
 	flags := newFlags("api-delta")
-	release := flags.String("release", "", "release to compare with (default: the newest)")
+	release := flags.String("release", "", "release to compare with (default: that of the ledger)")
 	update := flags.Bool("update", false, "write the difference instead of verifying it")
 	if err := flags.Parse(args); err != nil {
 		return err

@@ -36,7 +36,7 @@ func init() {
 
 func runLint(ctx context.Context, args []string) error {
 	flags := newFlags("lint")
-	release := flags.String("release", "", "release in whose tree the overlay is linted (default: the newest)")
+	release := flags.String("release", "", "release in whose tree the overlay is linted (default: that of the ledger)")
 	modules := flags.Bool("modules", false, "leave the overlay out: it takes several minutes")
 	if err := flags.Parse(args); err != nil {
 		return err

@@ -39,7 +39,7 @@ func init() {
 
 func runNodeImage(ctx context.Context, args []string) error {
 	flags := newFlags("node-image")
-	name := flags.String("release", "", "release of the tarball (default: the newest)")
+	name := flags.String("release", "", "release of the tarball (default: that of the ledger)")
 	arch := flags.String("arch", runtime.GOARCH, "architecture of the tarball")
 	image := flags.String("image", "", "name of the image (default: kubernetes-dra/node:<version>)")
 	base := flags.String("base-image", "", "image to add the tarball to (default: that of kind)")

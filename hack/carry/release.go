@@ -43,7 +43,7 @@ func init() {
 
 func runRelease(ctx context.Context, args []string) error {
 	flags := newFlags("release")
-	name := flags.String("release", "", "release of Kubernetes (default: the newest)")
+	name := flags.String("release", "", "release of Kubernetes (default: that of the ledger)")
 	arches := flags.String("arch", strings.Join(release.Architectures, ","), "architectures")
 	output := flags.String("output", "", "folder of the release (default: _output/<release>/release)")
 	mirror := flags.String("mirror", "", mirrorUsage)

@@ -38,7 +38,7 @@ func init() {
 
 func runSave(ctx context.Context, args []string) error {
 	flags := newFlags("save")
-	release := flags.String("release", "", "release whose tree was edited (default: the newest)")
+	release := flags.String("release", "", "release whose tree was edited (default: that of the ledger)")
 	feature := flags.String("feature", "", "slug of the feature that edits of upstream files belong to")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -52,7 +52,7 @@ func runSave(ctx context.Context, args []string) error {
 
 func runPatches(ctx context.Context, args []string) error {
 	flags := newFlags("patches")
-	release := flags.String("release", "", "release (default: the newest)")
+	release := flags.String("release", "", "release (default: that of the ledger)")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}

@@ -62,7 +62,7 @@ type testRun struct {
 
 func runTest(ctx context.Context, args []string) error {
 	flags := newFlags("test")
-	release := flags.String("release", "", "release to test (default: the newest)")
+	release := flags.String("release", "", "release to test (default: that of the ledger)")
 	others := flags.String("others", "", "test the other releases as well: short (compile and vet what we touch, our unit tests) or long (our integration tests, too)")
 	given := flags.String("tree", "", "Kubernetes tree to test as it is (default: the one that gets built for the release)")
 	only := flags.String("only", "", "test only packages whose import path has this text")

@@ -20,12 +20,12 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
 
+	"kubernetes-dra/hack/pkg/sys"
 	"kubernetes-dra/hack/pkg/test/testplan"
 	"kubernetes-dra/hack/pkg/test/testrun"
 	"kubernetes-dra/hack/pkg/tools"
@@ -86,13 +86,7 @@ func unitPart(ctx context.Context, r *testRun) error {
 		checker := filepath.Join("test", folder, "main.go")
 		if _, err := os.Stat(filepath.Join(r.tree, checker)); err == nil && r.only == "" {
 			r.Do("feature gate lists", func() error {
-				cmd := exec.CommandContext(ctx, "go", "run", checker, "feature-gates", "verify")
-				cmd.Dir = r.tree
-				cmd.Env = r.plan.Env
-				if out, err := cmd.CombinedOutput(); err != nil {
-					return fmt.Errorf("%w\n%s", err, out)
-				}
-				return nil
+				return sys.Run(ctx, sys.Command(ctx, r.tree, r.plan.Env, "go", "run", checker, "feature-gates", "verify"))
 			})
 		}
 	}

@@ -38,7 +38,7 @@ func init() {
 
 func runTree(ctx context.Context, args []string) error {
 	flags := newFlags("tree")
-	release := flags.String("release", "", "release to build (default: the newest)")
+	release := flags.String("release", "", "release to build (default: that of the ledger)")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -50,7 +50,7 @@ func runTree(ctx context.Context, args []string) error {
 	return err
 }
 
-// openTree returns the tree of a release, or of the newest one, as the
+// openTree returns the tree of a release, or of the default one, as the
 // commands use it: with generators, and progress on the screen.
 func openTree(release string) (*tree.Tree, error) {
 	repo, l, err := openRepository()

@@ -291,6 +291,16 @@ func firstLine(text string) string {
 	return line
 }
 
+// environ returns the environment of a test binary of the tree, which keeps its files,
+// also those of etcd, in the folder temp.
+func (b *Bench) environ(tree Tree, temp string) ([]string, error) {
+	return sys.TestEnviron(tree.Dir,
+		"PATH="+b.Path+string(filepath.ListSeparator)+os.Getenv("PATH"),
+		"TMPDIR="+temp,
+		"KUBE_CACHE_MUTATION_DETECTOR=false",
+	)
+}
+
 func (b *Bench) one(ctx context.Context, run Run, number string) (*Report, error) {
 	tree := b.Unpatched
 	if run.Patched {
@@ -308,19 +318,14 @@ func (b *Bench) one(ctx context.Context, run Run, number string) (*Report, error
 	if run.Case == ClaimTemplate {
 		function += "Upstream"
 	}
-	env, err := sys.TestEnviron(tree.Dir)
+	env, err := b.environ(tree, temp)
 	if err != nil {
 		return nil, err
 	}
 	// The limit of the testing package does not hold for benchmarks.
 	ctx, cancel := context.WithTimeoutCause(ctx, run.Timeout, fmt.Errorf("not done after %s", run.Timeout))
 	defer cancel()
-	cmd := sys.Command(ctx, filepath.Join(tree.Dir, Package), append(env,
-		"PATH="+b.Path+string(filepath.ListSeparator)+os.Getenv("PATH"),
-		"TMPDIR="+temp,
-		"KUBE_CACHE_MUTATION_DETECTOR=false",
-		"RESERVEDFOR_BENCH_REPORT="+reportFile,
-	), tree.Binary,
+	cmd := sys.Command(ctx, filepath.Join(tree.Dir, Package), append(env, "RESERVEDFOR_BENCH_REPORT="+reportFile), tree.Binary,
 		"-test.run=^$",
 		fmt.Sprintf("-test.bench=^%s$/^%s$/^%s$", function, run.Case, run.workload()),
 		"-test.benchtime=1x",

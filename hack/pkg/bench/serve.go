@@ -123,7 +123,7 @@ func (b *Bench) serveProcess(ctx context.Context, tree Tree, name string, s serv
 	if err != nil {
 		return nil, 0, err
 	}
-	env, err := sys.TestEnviron(tree.Dir)
+	env, err := b.environ(tree, temp)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -133,12 +133,7 @@ func (b *Bench) serveProcess(ctx context.Context, tree Tree, name string, s serv
 	}
 	file := filepath.Join(temp, "server.json")
 	// It ends when its standard input does, also after ctx.
-	cmd := sys.Command(context.WithoutCancel(ctx), filepath.Join(tree.Dir, s.pkg), slices.Concat(env, []string{
-		"PATH=" + b.Path + string(filepath.ListSeparator) + os.Getenv("PATH"),
-		"TMPDIR=" + temp,
-		"KUBE_CACHE_MUTATION_DETECTOR=false",
-		s.variable + "=" + file,
-	}, s.env), tree.Binary, "-test.run=^TestServe$", "-test.timeout=10m")
+	cmd := sys.Command(context.WithoutCancel(ctx), filepath.Join(tree.Dir, s.pkg), slices.Concat(env, []string{s.variable + "=" + file}, s.env), tree.Binary, "-test.run=^TestServe$", "-test.timeout=10m")
 	cmd.Stdout, cmd.Stderr = log, log
 	stdin, err := cmd.StdinPipe()
 	if err != nil {

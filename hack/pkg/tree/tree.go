@@ -101,7 +101,11 @@ func New(repo string, l *ledger.Ledger, release string) (*Tree, error) {
 
 // download is what Open is unless a test replaces it.
 func (t *Tree) download(ctx context.Context, r *ledger.Release) (Upstream, error) {
-	return upstream.Open(ctx, t.Repo, r)
+	source, err := upstream.Open(ctx, t.Repo, r)
+	if err != nil {
+		return nil, err
+	}
+	return source, nil
 }
 
 // Dir is the work tree.

@@ -26,7 +26,6 @@ import (
 	"go/token"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 )
@@ -181,14 +180,18 @@ func (o *Overlay) GatesOffBefore(tree, version string, gates, needed []string) e
 		off, entry, emulated = one+"(tb, gate, f, false)", "SetFeatureGateEmulationVersionDuringTest", "ver"
 		setter, keepGates = one, `if f == "AllBeta" { defer carryKeepGates(tb, gate)() }`
 		keeper = `func carryKeepGates(tb TB, gate featuregate.FeatureGate) func() {
-	kept := map[string]bool{}
+	var kept []string
 	for _, name := range %#v {
-		kept[name] = gate.Enabled(featuregate.Feature(name))
+		setting := "=false"
+		if gate.Enabled(featuregate.Feature(name)) {
+			setting = "=true"
+		}
+		kept = append(kept, name+setting)
 	}
 	return func() {
-		for name, on := range kept {
-			if err := gate.(interface{ Set(string) error }).Set(name + "=" + strconv.FormatBool(on)); err != nil {
-				tb.Errorf("keeping %%s: %%v", name, err)
+		for _, setting := range kept {
+			if err := gate.(interface{ Set(string) error }).Set(setting); err != nil {
+				tb.Errorf("keeping %%s: %%v", setting, err)
 			}
 		}
 	}
@@ -197,7 +200,7 @@ func (o *Overlay) GatesOffBefore(tree, version string, gates, needed []string) e
 `
 	}
 	var b strings.Builder
-	b.WriteString("package testing\n\nimport (\n\t\"strconv\"\n\n\t\"k8s.io/apimachinery/pkg/util/version\"\n\t\"k8s.io/component-base/featuregate\"\n)\n\nvar _ = strconv.FormatBool\n\n")
+	b.WriteString("package testing\n\nimport (\n\t\"k8s.io/apimachinery/pkg/util/version\"\n\t\"k8s.io/component-base/featuregate\"\n)\n\n")
 	fmt.Fprintf(&b, keeper, needed)
 	fmt.Fprintf(&b, `func carryGatesOffBefore(tb TB, gate featuregate.FeatureGate, emulated *version.Version) {
 	tb.Helper()
@@ -242,11 +245,20 @@ func (o *Overlay) SetFields(path, function, parameter string, fields ...string) 
 	if err != nil {
 		return err
 	}
-	variadic := regexp.MustCompile(`\bfunc ` + function + `\((?s:[^{]*)\b` + parameter + ` +\.\.\.([\w.]+)`).FindSubmatch(src)
+	fn, fset, err := findFunction(src, function)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
 	var statements []string
-	if variadic != nil {
-		statements = append(statements, fmt.Sprintf("%[1]s = append(%[1]s, %[2]s{})", parameter, variadic[1]))
+	for _, p := range fn.Type.Params.List {
+		variadic, ok := p.Type.(*ast.Ellipsis)
+		if !ok || p.Names[0].Name != parameter {
+			continue
+		}
+		element := src[fset.Position(variadic.Elt.Pos()).Offset:fset.Position(variadic.Elt.End()).Offset]
+		statements = append(statements, fmt.Sprintf("%[1]s = append(%[1]s, %[2]s{})", parameter, element))
 		parameter += "[0]"
+		break
 	}
 	for _, field := range fields {
 		statements = append(statements, parameter+"."+field+" = true")
@@ -255,21 +267,27 @@ func (o *Overlay) SetFields(path, function, parameter string, fields ...string) 
 }
 
 func insertFirst(src []byte, function, statement string) ([]byte, error) {
-	fset := token.NewFileSet()
-	file, err := parser.ParseFile(fset, "", src, parser.SkipObjectResolution)
+	fn, fset, err := findFunction(src, function)
 	if err != nil {
 		return nil, err
 	}
-	for _, decl := range file.Decls {
-		fn, ok := decl.(*ast.FuncDecl)
-		if !ok || fn.Recv != nil || fn.Name.Name != function || fn.Body == nil {
-			continue
-		}
-		// On the same line, so that all positions in stack traces remain right.
-		at := fset.Position(fn.Body.Lbrace).Offset + 1
-		return slices.Concat(src[:at], []byte(" "+statement+";"), src[at:]), nil
+	// On the same line, so that all positions in stack traces remain right.
+	at := fset.Position(fn.Body.Lbrace).Offset + 1
+	return slices.Concat(src[:at], []byte(" "+statement+";"), src[at:]), nil
+}
+
+func findFunction(src []byte, function string) (*ast.FuncDecl, *token.FileSet, error) {
+	fset := token.NewFileSet()
+	file, err := parser.ParseFile(fset, "", src, parser.SkipObjectResolution)
+	if err != nil {
+		return nil, nil, err
 	}
-	return nil, fmt.Errorf("there is no function %s", function)
+	for _, decl := range file.Decls {
+		if fn, ok := decl.(*ast.FuncDecl); ok && fn.Recv == nil && fn.Name.Name == function && fn.Body != nil {
+			return fn, fset, nil
+		}
+	}
+	return nil, nil, fmt.Errorf("there is no function %s", function)
 }
 
 // TestFunctions returns the names of the functions in Go test files which "go test"
