@@ -80,3 +80,12 @@ func TestSharedClaimsMapped(t *testing.T) {
 		})
 	}
 }
+
+// reusedAllocation is the allocation in flight which a pod uses after PreFilter. With the
+// DRASharedClaims feature, it stands in the pod's copy of the claim until Reserve.
+func reusedAllocation(s *stateData, index int) *resourceapi.AllocationResult {
+	if pending := s.informationsForClaim[index].pending; pending != nil {
+		return pending
+	}
+	return s.informationsForClaim[index].allocation
+}

@@ -52,7 +52,14 @@ func newAdminAllocator(t *testing.T, features testFeatures, slices []*resourceap
 
 func allocateForAdmin(t *testing.T, slices []*resourceapi.ResourceSlice, allocated []string, claims []*resourceapi.ResourceClaim) map[string][]resourceapi.AllocationResult {
 	t.Helper()
-	results, err := newAdminAllocator(t, adminFeatures(true), slices, allocated, claims).Allocate(context.Background(), adminNode)
+	return allocateWithFeatures(t, adminFeatures(true), slices, allocated, nil, claims)
+}
+
+// allocateWithFeatures has the signature of later releases, where devices can share what
+// they consume.
+func allocateWithFeatures(t *testing.T, features testFeatures, slices []*resourceapi.ResourceSlice, allocated []string, _ map[string]string, claims []*resourceapi.ResourceClaim) map[string][]resourceapi.AllocationResult {
+	t.Helper()
+	results, err := newAdminAllocator(t, features, slices, allocated, claims).Allocate(context.Background(), adminNode)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,11 +17,10 @@ limitations under the License.
 package structured
 
 import (
-	"context"
 	"fmt"
 	"testing"
 
-	resourceapi "k8s.io/api/resource/v1beta1"
+	resourceapi "k8s.io/api/resource/v1"
 )
 
 // TestAllAsAlternative covers alternatives which ask for all devices.
@@ -48,13 +47,11 @@ func TestAllAsAlternative(t *testing.T) {
 			}
 			claim := &resourceapi.ResourceClaim{}
 			claim.Spec.Devices.Requests = []resourceapi.DeviceRequest{request}
-			allocator := newAdminAllocator(t, Features{PrioritizedList: true}, []*resourceapi.ResourceSlice{adminSlice("a", "b", "c")}, tc.allocated, []*resourceapi.ResourceClaim{claim})
-			results, err := allocator.Allocate(context.Background(), adminNode)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got := describeResults(results); got != tc.expect {
-				t.Errorf("want %q, got %q", tc.expect, got)
+			slices := []*resourceapi.ResourceSlice{adminSlice("a", "b", "c")}
+			for implementation, results := range allocateWithFeatures(t, Features{PrioritizedList: true}, slices, tc.allocated, nil, []*resourceapi.ResourceClaim{claim}) {
+				if got := describeResults(results); got != tc.expect {
+					t.Errorf("%s: want %q, got %q", implementation, tc.expect, got)
+				}
 			}
 		})
 	}
