@@ -25,7 +25,6 @@ import (
 	"slices"
 	"strings"
 
-	"kubernetes-dra/hack/pkg/sys"
 	"kubernetes-dra/hack/pkg/test/testplan"
 	"kubernetes-dra/hack/pkg/test/testrun"
 	"kubernetes-dra/hack/pkg/tools"
@@ -76,19 +75,10 @@ func (r *testRun) wanted(condition func(testplan.Target) bool) func(testplan.Tar
 	return func(t testplan.Target) bool { return strings.Contains(t.Path, r.only) && condition(t) }
 }
 
-// unitPart checks the lists of feature gates, vets, and runs unit tests.
+// unitPart vets, and runs unit tests.
 func unitPart(ctx context.Context, r *testRun) error {
 	if err := r.prepare(ctx); err != nil {
 		return err
-	}
-	// The second one was the checker until 1.32.
-	for _, folder := range []string{"compatibility_lifecycle", "featuregates_linter"} {
-		checker := filepath.Join("test", folder, "main.go")
-		if _, err := os.Stat(filepath.Join(r.tree, checker)); err == nil && r.only == "" {
-			r.Do("feature gate lists", func() error {
-				return sys.Run(ctx, sys.Command(ctx, r.tree, r.plan.Env, "go", "run", checker, "feature-gates", "verify"))
-			})
-		}
 	}
 	r.Do("vet", func() error { return r.vet(ctx) })
 	steps, err := r.unitSteps()

@@ -318,7 +318,11 @@ func TestMonitorManyDevices(t *testing.T) {
 	}
 	waiting := e.monitorPod(tooMany.namespace, corev1.PodPending)
 	message := tooMany.event("Pod", waiting.Name, func(event *corev1.Event) bool { return event.Reason == "FailedScheduling" })
-	if want := fmt.Sprintf("number of requested devices %d exceeds the claim limit of 32", numDevices); !strings.Contains(message, want) {
+	want := fmt.Sprintf("number of requested devices %d exceeds the claim limit of 32", numDevices)
+	if shared.MinorVersion() >= 37 {
+		want = fmt.Sprintf("adding %d devices exceeds the claim limit of 32", numDevices)
+	}
+	if !strings.Contains(message, want) {
 		t.Errorf("want %q, got %q", want, message)
 	}
 

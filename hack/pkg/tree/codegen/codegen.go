@@ -99,10 +99,12 @@ var phases = [][][]step{
 			{"fixtures", (*generation).fixtures},
 		},
 	},
-	// These depend on zz_generated.openapi.go.
+	// The first two depend on zz_generated.openapi.go.
 	{{
 		{"openapispec", (*generation).openAPISpec},
 		{"applyconfigs", (*generation).applyConfigs},
+	}, {
+		{"featuregates", (*generation).featureGates},
 	}},
 }
 

@@ -20,10 +20,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"maps"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -39,9 +39,12 @@ type Delta map[string][]byte
 // in the tree. It is not ".patch" because it does not get applied.
 const deltaSuffix = ".diff"
 
-// deltaPaths are the parts of the tree which describe the published API
-// completely. OpenAPI v2 says the same as v3 again.
-var deltaPaths = []string{openAPIDir + "v3", strings.TrimSuffix(discoveryDir, "/")}
+// deltaPaths are the parts of the tree which describe the published API and the
+// feature gates completely. OpenAPI v2 says the same as v3 again.
+var deltaPaths = []string{
+	openAPIDir + "v3", strings.TrimSuffix(discoveryDir, "/"),
+	"test/compatibility_lifecycle/reference/versioned_feature_list.yaml", "test/featuregates_linter/test_data/versioned_feature_list.yaml",
+}
 
 // DeltaDir returns the folder in the repository with the API delta of a
 // release.
@@ -77,7 +80,7 @@ func APIDelta(ctx context.Context, tree, base, head string) (Delta, error) {
 		}
 		name, ok := strings.CutPrefix(file, "api/")
 		if !ok {
-			return nil, fmt.Errorf("%s is not in api", file)
+			name = path.Base(file)
 		}
 		delta[name+deltaSuffix] = kept.Bytes()
 	}

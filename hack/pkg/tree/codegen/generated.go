@@ -39,6 +39,8 @@ var generatedPatterns = []string{
 	stagingDir + "k8s.io/client-go/applyconfigurations/**/*.go",
 	openAPIDir + "**/*.json",
 	discoveryDir + "*.json",
+	"test/compatibility_lifecycle/reference/*feature_list.*",
+	"test/featuregates_linter/test_data/*feature_list.*",
 }
 
 // handWritten are the exceptions.

@@ -167,6 +167,23 @@ const swaggerHeader = `
 // AUTO-GENERATED FUNCTIONS START HERE. DO NOT EDIT.
 `
 
+// featureGates writes the lists of all feature gates, which upstream keeps to see how
+// they change from release to release. The second one exists since 1.36.
+func (g *generation) featureGates(ctx context.Context) error {
+	lists := "test/compatibility_lifecycle"
+	if _, err := os.Stat(g.path(lists)); errors.Is(err, os.ErrNotExist) {
+		lists = "test/featuregates_linter" // Until 1.32.
+	}
+	if err := g.tools.run(ctx, "go", "run", lists+"/main.go", "feature-gates", "update"); err != nil {
+		return err
+	}
+	table := "cmd/genfeaturegates/genfeaturegates.go"
+	if _, err := os.Stat(g.path(table)); errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return g.tools.run(ctx, "go", "run", table, "-output="+lists+"/reference/feature_list.md")
+}
+
 // swagger generates the documentation of fields that objects return at
 // runtime. Upstream's script adds header, footer and format to the output of the generator.
 func (g *generation) swagger(ctx context.Context) error {
