@@ -189,13 +189,13 @@ func TestAdminAccessDerivedAttributes(t *testing.T) {
 		claims    []*resourceapi.ResourceClaim
 		expect    string
 	}{
-		"beside a device of its own":                      {allocated: []string{"a", "b"}, claims: matching("1! 1"), expect: "b!,c"},
-		"beside a device of its own, no admin access":     {allocated: []string{"a", "b"}, claims: matching("1 1")},
-		"a pair in use":                                   {allocated: []string{"a", "b", "c"}, claims: matching("2!"), expect: "b!,c!"},
-		"a pair in use, no admin access":                  {allocated: []string{"a", "b", "c"}, claims: matching("2")},
-		"devices of two groups":                           {claims: matching("3!")},
-		"the other group is left for another claim":       {claims: append(matching("2!"), adminClaims("3")...), expect: "b!,c! a,b,c"},
-		"the other group is left, no admin access before": {claims: append(matching("2"), adminClaims("3")...)},
+		"beside a device of its own":                          {allocated: []string{"a", "b"}, claims: matching("1! 1"), expect: "b!,c"},
+		"beside a device of its own, no admin access":         {allocated: []string{"a", "b"}, claims: matching("1 1")},
+		"a pair in use":                                       {allocated: []string{"a", "b", "c"}, claims: matching("2!"), expect: "b!,c!"},
+		"a pair in use, no admin access":                      {allocated: []string{"a", "b", "c"}, claims: matching("2")},
+		"devices of two groups":                               {claims: matching("3!")},
+		"takes nothing from another claim":                    {claims: append(matching("2!"), adminClaims("3")...), expect: "b!,c! a,b,c"},
+		"takes something from another claim, no admin access": {claims: append(matching("2"), adminClaims("3")...)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			slice := adminSlice()
