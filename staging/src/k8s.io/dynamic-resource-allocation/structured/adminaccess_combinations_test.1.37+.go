@@ -161,3 +161,51 @@ func TestAdminAccessSkipNodeOperations(t *testing.T) {
 		t.Error("no implementation has the features")
 	}
 }
+
+// TestAdminAccessDerivedAttributes covers attributes that a claim computes and that have to match. They
+// are computed for a device in use, too, and bind what admin access may see.
+func TestAdminAccessDerivedAttributes(t *testing.T) {
+	const derived = "derived/group"
+	device := func(name, group string) resourceapi.Device {
+		device := newAdminDevice(name)
+		device.Attributes = map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{"group": {StringValue: &group}}
+		return device
+	}
+	// matching is as adminClaims, for one claim whose devices have to be of one group.
+	matching := func(words string) []*resourceapi.ResourceClaim {
+		claims := adminClaims(words)
+		devices := &claims[0].Spec.Devices
+		for i := range devices.Requests {
+			devices.Requests[i].Exactly.DerivedAttributes = []resourceapi.DeviceDerivedAttribute{{
+				Name:       derived,
+				Expression: fmt.Sprintf("device.attributes[%q].group", adminDriver),
+			}}
+		}
+		devices.Constraints = []resourceapi.DeviceConstraint{{MatchAttribute: ptr.To(resourceapi.FullyQualifiedName(derived))}}
+		return claims
+	}
+	for name, tc := range map[string]struct {
+		allocated []string
+		claims    []*resourceapi.ResourceClaim
+		expect    string
+	}{
+		"beside a device of its own":                          {allocated: []string{"a", "b"}, claims: matching("1! 1"), expect: "b!,c"},
+		"beside a device of its own, no admin access":         {allocated: []string{"a", "b"}, claims: matching("1 1")},
+		"a pair in use":                                       {allocated: []string{"a", "b", "c"}, claims: matching("2!"), expect: "b!,c!"},
+		"a pair in use, no admin access":                      {allocated: []string{"a", "b", "c"}, claims: matching("2")},
+		"devices of two groups":                               {claims: matching("3!")},
+		"takes nothing from another claim":                    {claims: append(matching("2!"), adminClaims("3")...), expect: "b!,c! a,b,c"},
+		"takes something from another claim, no admin access": {claims: append(matching("2"), adminClaims("3")...)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			slice := adminSlice()
+			slice.Spec.Devices = []resourceapi.Device{device("a", "one"), device("b", "two"), device("c", "two")}
+			features := Features{AdminAccess: true, DerivedAttributes: true}
+			for implementation, results := range allocateWithFeatures(t, features, []*resourceapi.ResourceSlice{slice}, tc.allocated, nil, tc.claims) {
+				if got := describeResults(results); got != tc.expect {
+					t.Errorf("%s: want %q, got %q", implementation, tc.expect, got)
+				}
+			}
+		})
+	}
+}

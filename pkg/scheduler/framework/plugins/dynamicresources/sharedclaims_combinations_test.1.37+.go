@@ -1,0 +1,214 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package dynamicresources
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apiruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/feature"
+	"k8s.io/kubernetes/test/utils/ktesting"
+	"k8s.io/utils/ptr"
+)
+
+// combination is a feature of the allocator beside a shared claim.
+type combination struct {
+	enable func(feats *feature.Features)
+	slices []apiruntime.Object
+	// shared, fits and conflicts are what claims ask for. If pods have the shared one, then another
+	// pod can have the second, and cannot have the third.
+	shared, fits, conflicts resourceapi.DeviceClaim
+}
+
+const combinationDriver = "combination.example.com"
+
+// combinationSlice is the n-th of a pool with several slices.
+func combinationSlice(n, of int, change func(spec *resourceapi.ResourceSliceSpec)) apiruntime.Object {
+	slice := &resourceapi.ResourceSlice{
+		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("combination-%d", n)},
+		Spec: resourceapi.ResourceSliceSpec{
+			Driver:   combinationDriver,
+			NodeName: ptr.To(nodeName),
+			Pool:     resourceapi.ResourcePool{Name: "pool", ResourceSliceCount: int64(of)},
+		},
+	}
+	change(&slice.Spec)
+	return slice
+}
+
+// combinationDevice has a group as attribute.
+func combinationDevice(name, group string) resourceapi.Device {
+	return resourceapi.Device{Name: name, Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{"group": {StringValue: &group}, "name": {StringValue: &name}}}
+}
+
+// combinationRequest asks for devices of the driver. The condition is about the attributes.
+func combinationRequest(count int64, condition string) resourceapi.DeviceClaim {
+	expression := fmt.Sprintf("device.driver == %q", combinationDriver)
+	if condition != "" {
+		expression += fmt.Sprintf(" && device.attributes[%q].%s", combinationDriver, condition)
+	}
+	return resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{{
+		Name: "request",
+		Exactly: &resourceapi.ExactDeviceRequest{
+			DeviceClassName: className, AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: count,
+			Selectors: []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: expression}}},
+		},
+	}}}
+}
+
+func fractionalCapacity() combination {
+	request := func(quantity string) resourceapi.DeviceClaim {
+		claim := combinationRequest(1, "")
+		claim.Requests[0].Exactly.Capacity = &resourceapi.CapacityRequirements{Requests: map[resourceapi.QualifiedName]resource.Quantity{"memory": resource.MustParse(quantity)}}
+		return claim
+	}
+	return combination{
+		enable: func(feats *feature.Features) {
+			feats.EnableDRAConsumableCapacity = true
+			feats.EnableDRAFractionalCapacityRange = true
+		},
+		slices: []apiruntime.Object{combinationSlice(0, 1, func(spec *resourceapi.ResourceSliceSpec) {
+			device := combinationDevice("a", "one")
+			device.AllowMultipleAllocations = ptr.To(true)
+			device.Capacity = map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{"memory": {
+				Value: resource.MustParse("1"),
+				RequestPolicy: &resourceapi.CapacityRequestPolicy{
+					Default:    ptr.To(resource.MustParse("100m")),
+					ValidRange: &resourceapi.CapacityRequestPolicyRange{Min: ptr.To(resource.MustParse("100m")), Step: ptr.To(resource.MustParse("100m"))},
+				},
+			}}
+			spec.Devices = []resourceapi.Device{device}
+		})},
+		// It is rounded up to 300m, once for all pods.
+		shared: request("250m"), fits: request("700m"), conflicts: request("701m"),
+	}
+}
+
+func compatibilityGroups() combination {
+	return combination{
+		enable: func(feats *feature.Features) {
+			feats.EnableDRAPartitionableDevices = true
+			feats.EnableDRADeviceCompatibilityGroups = true
+		},
+		slices: []apiruntime.Object{
+			combinationSlice(0, 2, func(spec *resourceapi.ResourceSliceSpec) {
+				spec.SharedCounters = []resourceapi.CounterSet{{Name: "set", Counters: map[string]resourceapi.Counter{"memory": {Value: resource.MustParse("8Gi")}}}}
+			}),
+			combinationSlice(1, 2, func(spec *resourceapi.ResourceSliceSpec) {
+				for _, device := range []resourceapi.Device{combinationDevice("a", "one"), combinationDevice("b", "two"), combinationDevice("c", "one")} {
+					device.ConsumesCounters = []resourceapi.DeviceCounterConsumption{{
+						CounterSet:          "set",
+						Counters:            map[string]resourceapi.Counter{"memory": {Value: resource.MustParse("1Gi")}},
+						CompatibilityGroups: []string{*device.Attributes["group"].StringValue},
+					}}
+					spec.Devices = append(spec.Devices, device)
+				}
+			}),
+		},
+		shared: combinationRequest(1, `name == "a"`), fits: combinationRequest(1, `group == "one"`), conflicts: combinationRequest(1, `group == "two"`),
+	}
+}
+
+func derivedAttributes() combination {
+	const derived = "derived/group"
+	matching := func(count int64) resourceapi.DeviceClaim {
+		claim := combinationRequest(count, "")
+		claim.Requests[0].Exactly.DerivedAttributes = []resourceapi.DeviceDerivedAttribute{{Name: derived, Expression: fmt.Sprintf("device.attributes[%q].group", combinationDriver)}}
+		claim.Constraints = []resourceapi.DeviceConstraint{{MatchAttribute: ptr.To(resourceapi.FullyQualifiedName(derived))}}
+		return claim
+	}
+	return combination{
+		enable: func(feats *feature.Features) { feats.EnableDRADerivedAttributes = true },
+		slices: []apiruntime.Object{combinationSlice(0, 1, func(spec *resourceapi.ResourceSliceSpec) {
+			spec.Devices = []resourceapi.Device{combinationDevice("a", "one"), combinationDevice("b", "two"), combinationDevice("c", "two"), combinationDevice("d", "three")}
+		})},
+		shared: matching(2), fits: combinationRequest(2, ""), conflicts: matching(2),
+	}
+}
+
+// TestSharedClaimsCombinations covers what 1.37 added to the allocator, for a claim that pods share: it counts
+// once, from the first pod on, while it is in flight and when it is stored.
+func TestSharedClaimsCombinations(t *testing.T) {
+	for name, newCombination := range map[string]func() combination{
+		"fractional-capacity":  fractionalCapacity,
+		"compatibility-groups": compatibilityGroups,
+		"derived-attributes":   derivedAttributes,
+	} {
+		for _, workload := range []bool{false, true} {
+			syncTest(t, fmt.Sprintf("%s/workload=%v", name, workload), func(tCtx ktesting.TContext) {
+				testSharedClaimsCombination(tCtx, newCombination(), workload)
+			})
+		}
+	}
+}
+
+func testSharedClaimsCombination(tCtx ktesting.TContext, tc combination, workload bool) {
+	shared := newSharedClaim()
+	shared.Spec.Devices = tc.shared
+	if workload {
+		shared = withReservedFor(shared, workloadRef)
+	}
+	other := func(name string, devices resourceapi.DeviceClaim) *resourceapi.ResourceClaim {
+		claim := newSharedClaim()
+		claim.Name = name
+		claim.Spec.Devices = devices
+		return claim
+	}
+	podOf := func(claim string) *v1.Pod {
+		pod := newJobPod("pod-" + claim)
+		pod.Spec.ResourceClaims[0].ResourceClaimName = &claim
+		return pod
+	}
+	feats := reservedForFeatures(true)
+	tc.enable(&feats)
+	test := newReservedForTest(tCtx, feats, []*resourceapi.ResourceClaim{shared, other("fits", tc.fits), other("conflicts", tc.conflicts)}, tc.slices...)
+	check := func(when string, fits, conflicts bool) {
+		tCtx.Helper()
+		synctest.Wait() // for the informer
+		for claim, want := range map[string]bool{"fits": fits, "conflicts": conflicts} {
+			cycle, status := test.preFilter(podOf(claim))
+			require.Nil(tCtx, status, "%s, %s", when, claim)
+			if want {
+				assert.Equal(tCtx, []string{nodeName}, cycle.filter(), "%s, nodes for claim %q", when, claim)
+			} else {
+				assert.Empty(tCtx, cycle.filter(), "%s, nodes for claim %q", when, claim)
+			}
+		}
+	}
+
+	check("before", true, true)
+	cycles := []*podCycle{test.schedule(newJobPod("pod-1")), test.schedule(newJobPod("pod-2"))}
+	check("in flight", true, false)
+	require.True(tCtx, cycles[0].bind(tCtx).IsSuccess(), "first pod")
+	check("stored, and the other pod in flight", true, false)
+	require.True(tCtx, cycles[1].bind(tCtx).IsSuccess(), "second pod")
+	check("stored", true, false)
+	want := []string{"pod-1", "pod-2"}
+	if workload {
+		want = []string{workloadRef.Name}
+	}
+	assert.Equal(tCtx, want, test.reservedFor())
+	test.schedule(newJobPod("pod-3"))
+}
