@@ -17,10 +17,14 @@ limitations under the License.
 package resourceclaim
 
 import (
+	"context"
+	"fmt"
 	"maps"
 
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // copyAnnotations returns the annotations that a claim gets from its template. The
@@ -45,4 +49,33 @@ func keepClaimStatuses(pod *v1.Pod, newPodClaims map[string]string) {
 			newPodClaims[status.Name] = *status.ResourceClaimName
 		}
 	}
+}
+
+// findGeneratedClaim returns the claim that was created for an entry in a pod's spec, nil if
+// there is none.
+//
+// The informer may not have the claim yet although the pod's status names it, and the cache
+// of what was created has room for few of them. Only the server knows then: another claim
+// would take the place of the one with which the pod may be scheduled already.
+func (ec *Controller) findGeneratedClaim(ctx context.Context, pod *v1.Pod, podClaim v1.PodResourceClaim) (*resourceapi.ResourceClaim, error) {
+	claim, err := ec.findPodResourceClaim(pod, podClaim)
+	if claim != nil || err != nil {
+		return claim, err
+	}
+	for _, status := range pod.Status.ResourceClaimStatuses {
+		if status.Name != podClaim.Name || status.ResourceClaimName == nil {
+			continue
+		}
+		claim, err := ec.getClaim(ctx, pod.Namespace, *status.ResourceClaimName)
+		switch {
+		case apierrors.IsNotFound(err):
+			return nil, nil
+		case err != nil:
+			return nil, fmt.Errorf("check whether claim %s exists: %w", *status.ResourceClaimName, err)
+		case !metav1.IsControlledBy(claim, pod):
+			return nil, nil
+		}
+		return claim, nil
+	}
+	return nil, nil
 }

@@ -18,12 +18,16 @@ package resourceclaim
 
 import (
 	"encoding/json"
+	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	k8stesting "k8s.io/client-go/testing"
@@ -144,4 +148,66 @@ func TestTemplateIsNotChanged(t *testing.T) {
 	cached, err := ec.templateLister.ResourceClaimTemplates(testNamespace).Get(templateName)
 	tCtx.ExpectNoError(err, "get template")
 	assert.Equal(t, map[string]string{"example.com/a": "b"}, cached.Spec.Annotations, "annotations in the cache")
+}
+
+// TestClaimUnknownToInformer checks that no second claim is created while the informer does not have
+// the one that the pod's status names.
+func TestClaimUnknownToInformer(t *testing.T) {
+	other := otherTestPod.DeepCopy()
+	other.UID = "other-uid"
+	for name, test := range map[string]struct {
+		owner        *v1.Pod // nil if there is no claim
+		getErr       error
+		expectNew    bool
+		expectErrMsg string
+	}{
+		"exists":         {owner: testPodWithResource},
+		"was-deleted":    {expectNew: true},
+		"of-another-pod": {owner: other, expectNew: true},
+		"unknown":        {owner: testPodWithResource, getErr: errors.New("fake error"), expectErrMsg: "fake error"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tCtx := ktesting.Init(t)
+			pod := testPodWithResource.DeepCopy()
+			stored := newGeneratedClaim(pod, podResourceClaimName)
+			pod.Status.ResourceClaimStatuses = []v1.PodResourceClaimStatus{{Name: podResourceClaimName, ResourceClaimName: &stored.Name}}
+			client := createTestClient(pod, template)
+			// The informer neither lists nor watches the claim.
+			client.PrependReactor("get", "resourceclaims", func(k8stesting.Action) (bool, runtime.Object, error) {
+				switch {
+				case test.getErr != nil:
+					return true, nil, test.getErr
+				case test.owner == nil:
+					return true, nil, apierrors.NewNotFound(claimResource.GroupResource(), stored.Name)
+				}
+				claim := stored.DeepCopy()
+				claim.OwnerReferences = []metav1.OwnerReference{*makeOwnerReference(test.owner, true)}
+				return true, claim, nil
+			})
+			ec := startFixesTest(tCtx, client)
+			client.ClearActions()
+
+			err := ec.syncHandler(tCtx, podKey(pod))
+
+			if test.expectErrMsg != "" {
+				assert.ErrorContains(t, err, test.expectErrMsg)
+			} else {
+				assert.NoError(t, err)
+			}
+			created := 0
+			for _, action := range client.Actions() {
+				if action.Matches("create", "resourceclaims") {
+					created++
+				}
+			}
+			if test.expectNew {
+				assert.Equal(t, 1, created, "created claims")
+				return
+			}
+			assert.Zero(t, created, "created claims")
+			for _, statuses := range appliedStatuses(tCtx, client) {
+				assert.Equal(t, map[string]string{podResourceClaimName: stored.Name}, statuses)
+			}
+		})
+	}
 }
