@@ -31,13 +31,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	k8stesting "k8s.io/client-go/testing"
-	"k8s.io/kubernetes/test/utils/client-go/ktesting"
+	"k8s.io/kubernetes/test/utils/ktesting"
 	"k8s.io/utils/ptr"
 )
 
 // newGeneratedClaim returns the claim that was created for an entry in a pod's spec.
 func newGeneratedClaim(pod *v1.Pod, podClaimName string) *resourceapi.ResourceClaim {
-	return makeClaim(pod.Name+"-"+podClaimName, testNamespace, className, makeOwnerReference(pod, true))
+	claim := newUnownedClaim(pod.Name + "-" + podClaimName)
+	claim.OwnerReferences = []metav1.OwnerReference{*makeOwnerReference(pod, true)}
+	return claim
 }
 
 // appliedStatuses returns the entries of each status that the controller applied to a pod: the
