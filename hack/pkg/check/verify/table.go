@@ -25,6 +25,7 @@ import (
 	"strings"
 	"time"
 
+	"kubernetes-dra/hack/pkg/check/bugs"
 	"kubernetes-dra/hack/pkg/check/docs"
 	"kubernetes-dra/hack/pkg/test/mixed"
 	"kubernetes-dra/hack/pkg/test/tested"
@@ -38,11 +39,16 @@ func (v *Verifier) documents(context.Context) error {
 	if err != nil {
 		return err
 	}
+	known, err := bugs.Load(v.Repo, v.Ledger)
+	if err != nil {
+		return err
+	}
 	missing := map[string]string{
 		"features":        Table(v.Ledger),
 		"releases":        Releases(v.Ledger),
 		"mixed gates":     mixed.Markdown(mixed.Table),
 		"tested releases": testedTable,
+		"upstream's bugs": known.Table(v.Ledger),
 	}
 	tables := maps.Clone(missing)
 	block := func(name string) (string, error) {
@@ -66,7 +72,7 @@ func (v *Verifier) documents(context.Context) error {
 		}
 		want, err := docs.Fill(name, got, block)
 		if err == nil {
-			err = v.derived(name, got, want, "a table or file in it is not what "+ledger.Path+", hack/pkg/test/mixed, tested.yaml or the file says")
+			err = v.derived(name, got, want, "a table or file in it is not what "+ledger.Path+", "+bugs.Path+", hack/pkg/test/mixed, tested.yaml or the file says")
 		}
 		errs = append(errs, err)
 	}

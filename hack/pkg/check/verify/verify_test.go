@@ -27,6 +27,7 @@ import (
 	"strings"
 	"testing"
 
+	"kubernetes-dra/hack/pkg/check/bugs"
 	"kubernetes-dra/hack/pkg/git"
 	"kubernetes-dra/hack/pkg/test/mixed"
 	"kubernetes-dra/hack/pkg/test/tested"
@@ -86,6 +87,9 @@ features:
 
 const notTested = "| release | tested | version | tree | passed | skipped |\n|---|---|---|---|---:|---:|\n| 1.36 | not yet | – | – | – | – |\n"
 
+const bugsTable = "| what you see | upstream | component | 1.36 | why | how to check |\n|---|---|---|---|---|---|\n" +
+	"| It hangs. | [7](https://github.com/kubernetes/kubernetes/issues/7) | kubelet | **carried** | 1.36: “one” in the ledger. | a.go: f |\n"
+
 // fakeUpstream has two files.
 type fakeUpstream struct{ tree.Upstream }
 
@@ -114,8 +118,9 @@ func repository(t *testing.T) *Verifier {
 		".gitignore":              "/_output\n",
 		"go.mod":                  "module x\n\nignore (\n\t./_output\n\t./api\n\t./pkg\n\t./test/integration\n)\n",
 		"README.md":               "# Title\n\n<!-- BEGIN features: by carry -->\n\n" + Table(v.Ledger) + "\n<!-- END features -->\n\n[More](docs/x.md).\n",
-		"docs/x.md":               "# X\n\n<!-- BEGIN releases -->\n\n" + Releases(v.Ledger) + "\n<!-- END releases -->\n\n<!-- BEGIN mixed gates -->\n\n" + mixed.Markdown(mixed.Table) + "\n<!-- END mixed gates -->\n\n<!-- BEGIN tested releases -->\n\n" + notTested + "\n<!-- END tested releases -->\n\n<!-- BEGIN file hack/x.yaml -->\n\n```yaml\na: b\n```\n\n<!-- END file hack/x.yaml -->\n",
+		"docs/x.md":               "# X\n\n<!-- BEGIN releases -->\n\n" + Releases(v.Ledger) + "\n<!-- END releases -->\n\n<!-- BEGIN mixed gates -->\n\n" + mixed.Markdown(mixed.Table) + "\n<!-- END mixed gates -->\n\n<!-- BEGIN tested releases -->\n\n" + notTested + "\n<!-- END tested releases -->\n\n<!-- BEGIN upstream's bugs -->\n\n" + bugsTable + "\n<!-- END upstream's bugs -->\n\n<!-- BEGIN file hack/x.yaml -->\n\n```yaml\na: b\n```\n\n<!-- END file hack/x.yaml -->\n",
 		"hack/x.yaml":             "a: b\n",
+		bugs.Path:                 "bugs:\n- {upstream: [7], component: kubelet, symptom: It hangs., check: \"a.go: f\", verdicts: {\"1.36\": {carried: one}}}\n",
 		"_output/ignored.go":      "not formatted",
 		"hack/x.go":               header + "package hack\n",
 		"hack/x.sh":               "#!/usr/bin/env bash\n" + shellHeader() + "\necho \"$@\"\n",
@@ -248,6 +253,11 @@ func TestComplaints(t *testing.T) {
 			"docs/x.md: a table or file in it is not"},
 		"table of tests": {"documents", func(t *testing.T, v *Verifier) { replace(t, v, "docs/x.md", "not yet", "today") },
 			"docs/x.md: a table or file in it is not"},
+		"table of bugs": {"documents", func(t *testing.T, v *Verifier) { replace(t, v, "docs/x.md", "It hangs.", "It works.") },
+			"docs/x.md: a table or file in it is not"},
+		"bug without verdict": {"documents", func(t *testing.T, v *Verifier) {
+			write(t, v, bugs.Path, "bugs:\n- {upstream: [7], component: kubelet, symptom: It hangs., check: f}\n")
+		}, bugs.Path + `: bug [7] "It hangs.": release 1.36 has no verdict`},
 		"record of tests": {"documents", func(t *testing.T, v *Verifier) { write(t, v, tested.File("1.36"), "}") }, tested.File("1.36") + ": "},
 		"table without end": {"documents", func(t *testing.T, v *Verifier) { replace(t, v, "docs/x.md", "END mixed", "BEGIN mixed") },
 			`docs/x.md: the comment "END mixed gates"`},
@@ -256,7 +266,7 @@ func TestComplaints(t *testing.T) {
 			"docs/x.md: a table or file in it is not"},
 		"pasted file is gone": {"documents", func(t *testing.T, v *Verifier) { remove(t, v, "hack/x.yaml") }, "docs/x.md: open "},
 		"unknown block": {"documents", func(t *testing.T, v *Verifier) { write(t, v, "docs/y.md", "<!-- BEGIN it -->\n<!-- END it -->\n") },
-			`docs/y.md: nothing knows what stands between "BEGIN it" and its end: want features, mixed gates, releases, tested releases, or file`},
+			`docs/y.md: nothing knows what stands between "BEGIN it" and its end: want features, mixed gates, releases, tested releases, upstream's bugs, or file`},
 		"broken link": {"documents", func(t *testing.T, v *Verifier) { replace(t, v, "README.md", "docs/x.md", "docs/y.md") },
 			`README.md:12: link to "docs/y.md": there is no docs/y.md`},
 	} {

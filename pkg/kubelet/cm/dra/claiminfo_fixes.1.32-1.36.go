@@ -49,3 +49,20 @@ func (cache *claimInfoCache) isUnpreparing(claim *resourceapi.ResourceClaim) boo
 func (info *ClaimInfo) isUsedOnlyByOthers(podUID types.UID) bool {
 	return len(info.PodUIDs) > 0 && !info.hasPodReference(podUID)
 }
+
+// claimNamesOf returns the names of all claims that were prepared for a pod, or may have been.
+//
+// The status of the pod has the names of generated claims, but whoever may write it can
+// remove them. Then a pod could not be stopped any more. What is not in the cache was not
+// prepared, so it need not be unprepared either.
+func (cache *claimInfoCache) claimNamesOf(podUID types.UID) []string {
+	cache.RLock()
+	defer cache.RUnlock()
+	var names []string
+	for _, info := range cache.claimInfo {
+		if info.hasPodReference(podUID) {
+			names = append(names, info.ClaimName)
+		}
+	}
+	return names
+}

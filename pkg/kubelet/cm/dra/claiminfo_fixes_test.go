@@ -27,6 +27,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/kubernetes/test/utils/ktesting"
@@ -186,4 +187,33 @@ func TestReplacedClaim(t *testing.T) {
 	require.NoError(t, test.manager.UnprepareResources(test, first))
 	require.NoError(t, test.manager.PrepareResources(test, second))
 	assert.Equal(t, uint32(2), test.driver.prepareResourceCalls.Load(), "prepare calls")
+}
+
+// TestUnprepareWithoutStatus checks that a pod can be stopped after the names of its generated
+// claims were removed from its status, whether they were prepared or not.
+func TestUnprepareWithoutStatus(t *testing.T) {
+	const generatedName = "generated-claim"
+	templateName := "template"
+	pod := genTestPodWithClaims(claimName)
+	pod.Spec.ResourceClaims = append(pod.Spec.ResourceClaims, v1.PodResourceClaim{Name: "generated", ResourceClaimTemplateName: &templateName})
+	stored := generatedName
+	pod.Status.ResourceClaimStatuses = []v1.PodResourceClaimStatus{{Name: "generated", ResourceClaimName: &stored}}
+	test := newSharedClaimsTest(t, []string{claimName, generatedName}, pod)
+	generated := genTestClaim(generatedName, driverName, deviceName, string(pod.UID))
+	isController := true
+	generated.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID, Controller: &isController}}
+	generated.Status.ReservedFor[0].Name = pod.Name
+	test.setClaim(generated)
+	test.driver.prepareResourcesResponse = prepareResponse(claimUID, generated.UID)
+	require.NoError(t, test.manager.PrepareResources(test, pod))
+	pod.Status.ResourceClaimStatuses = nil
+
+	// It is tried again after an error, with the claims that are left.
+	test.driver.unprepareResourcesResponse = unprepareResponse("fake error", generatedName)
+	require.ErrorContains(t, test.manager.UnprepareResources(test, pod), "fake error")
+	assert.True(t, test.manager.PodMightNeedToUnprepareResources(pod.UID), "pod known")
+	test.driver.unprepareResourcesResponse = unprepareResponse("", claimName, generatedName)
+	require.NoError(t, test.manager.UnprepareResources(test, pod))
+	assert.False(t, test.manager.PodMightNeedToUnprepareResources(pod.UID), "pod known")
+	assert.False(t, test.manager.cache.contains(generatedName, namespace), "claim known")
 }
