@@ -99,11 +99,11 @@ var phases = [][][]step{
 			{"fixtures", (*generation).fixtures},
 		},
 	},
-	// The first two depend on zz_generated.openapi.go.
+	// These depend on zz_generated.openapi.go.
 	{{
 		{"openapispec", (*generation).openAPISpec},
 		{"applyconfigs", (*generation).applyConfigs},
-	}, {
+		// Reads all Go files of the tree, therefore last.
 		{"featuregates", (*generation).featureGates},
 	}},
 }
