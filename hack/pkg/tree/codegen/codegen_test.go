@@ -446,7 +446,7 @@ func TestEnviron(t *testing.T) {
 
 func ExampleSteps() {
 	fmt.Println(strings.Join(Steps(), " "))
-	// Output: protobuf deepcopy swagger prerelease openapi defaults validation conversions fixtures openapispec applyconfigs
+	// Output: protobuf deepcopy swagger prerelease openapi defaults validation conversions fixtures openapispec applyconfigs featuregates
 }
 
 // TestKeepFile checks that what the generators' go commands do to a file is undone.
