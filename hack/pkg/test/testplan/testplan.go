@@ -76,13 +76,16 @@ var raced = []string{
 
 // forced are the constructors which do not look at the feature gate: they get
 // told by their caller, and upstream's tests tell them explicitly what is on. When
-// those tests shall run with a feature on, then the constructor has to insist.
+// those tests shall run with a feature on, then the constructor has to insist. The
+// names are those of all releases.
 var forced = []struct {
-	gate, path, function, parameter string
-	fields                          []string
+	gate, path string
+	functions  []string
+	parameter  string
+	fields     []string
 }{
-	{reservedFor, "pkg/controller/resourceclaim/controller.go", "NewController", "features", []string{"ReservedForWorkloads"}},
-	{reservedFor, "pkg/scheduler/framework/plugins/dynamicresources/dynamicresources.go", "New", "fts", []string{"EnableDRASharedClaims", "EnableDRAReservedForWorkloads"}},
+	{reservedFor, "pkg/controller/resourceclaim/controller.go", []string{"NewController", "newControllerWithFeatures"}, "features", []string{"ReservedForWorkloads"}},
+	{reservedFor, "pkg/scheduler/framework/plugins/dynamicresources/dynamicresources.go", []string{"New"}, "fts", []string{"EnableDRASharedClaims", "EnableDRAReservedForWorkloads"}},
 }
 
 const reservedFor = "DRAReservedForWorkloads"
@@ -412,7 +415,7 @@ func (p *Plan) GatesOn(dir string) (targets []Target, flag string, err error) {
 		if !slices.Contains(p.Gates, f.gate) {
 			continue
 		}
-		if err := o.SetFields(filepath.Join(p.Tree, f.path), f.function, f.parameter, f.fields...); err != nil {
+		if err := o.SetFields(filepath.Join(p.Tree, f.path), f.functions, f.parameter, f.fields...); err != nil {
 			return nil, "", fmt.Errorf("turning on %s: %w", f.gate, err)
 		}
 	}

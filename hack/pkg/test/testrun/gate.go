@@ -238,32 +238,35 @@ func (o *Overlay) Force(path, function, statement string) error {
 	return o.Add(path, src)
 }
 
-// SetFields makes a function begin by setting fields of a parameter, which is a struct, or
-// any number of them: then of one more.
-func (o *Overlay) SetFields(path, function, parameter string, fields ...string) error {
+// SetFields makes the first of some functions that has a parameter begin by setting
+// fields of it. It is a struct, or any number of them: then of one more.
+func (o *Overlay) SetFields(path string, functions []string, parameter string, fields ...string) error {
 	src, err := o.Read(path)
 	if err != nil {
 		return err
 	}
-	fn, fset, err := findFunction(src, function)
-	if err != nil {
-		return fmt.Errorf("%s: %w", path, err)
-	}
-	var statements []string
-	for _, p := range fn.Type.Params.List {
-		variadic, ok := p.Type.(*ast.Ellipsis)
-		if !ok || p.Names[0].Name != parameter {
+	for _, function := range functions {
+		fn, fset, err := findFunction(src, function)
+		if err != nil {
 			continue
 		}
-		element := src[fset.Position(variadic.Elt.Pos()).Offset:fset.Position(variadic.Elt.End()).Offset]
-		statements = append(statements, fmt.Sprintf("%[1]s = append(%[1]s, %[2]s{})", parameter, element))
-		parameter += "[0]"
-		break
+		for _, p := range fn.Type.Params.List {
+			if !slices.ContainsFunc(p.Names, func(name *ast.Ident) bool { return name.Name == parameter }) {
+				continue
+			}
+			var statements []string
+			if variadic, ok := p.Type.(*ast.Ellipsis); ok {
+				element := src[fset.Position(variadic.Elt.Pos()).Offset:fset.Position(variadic.Elt.End()).Offset]
+				statements = append(statements, fmt.Sprintf("%[1]s = append(%[1]s, %[2]s{})", parameter, element))
+				parameter += "[0]"
+			}
+			for _, field := range fields {
+				statements = append(statements, parameter+"."+field+" = true")
+			}
+			return o.Force(path, function, strings.Join(statements, "; "))
+		}
 	}
-	for _, field := range fields {
-		statements = append(statements, parameter+"."+field+" = true")
-	}
-	return o.Force(path, function, strings.Join(statements, "; "))
+	return fmt.Errorf("%s: no function %s has a parameter %s", path, strings.Join(functions, " or "), parameter)
 }
 
 func insertFirst(src []byte, function, statement string) ([]byte, error) {

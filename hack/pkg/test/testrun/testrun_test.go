@@ -445,20 +445,22 @@ func TestSetFields(t *testing.T) {
 		"func New(a int,\n\tfts Features" + body:    " fts.A = true; fts.B = true;",
 		"func New(a int,\n\tfts ...Features" + body: " fts = append(fts, Features{}); fts[0].A = true; fts[0].B = true;",
 	} {
-		dir := module(t, map[string]string{"p/p.go": "package p\n\ntype Features struct{ A, B bool }\n\nfunc Newer(fts ...int) {}\n\n" + source})
+		dir := module(t, map[string]string{"p/p.go": "package p\n\ntype Features struct{ A, B bool }\n\nfunc Newer(fts ...int) {}\n\nfunc Old() bool { return New(1) }\n\n" + source})
 		o, err := NewOverlay(filepath.Join(dir, "overlay"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		file := filepath.Join(dir, "p", "p.go")
-		if err := o.SetFields(file, "New", "fts", "A", "B"); err != nil {
+		if err := o.SetFields(file, []string{"Missing", "Old", "New"}, "fts", "A", "B"); err != nil {
 			t.Fatal(err)
 		}
 		if got, err := o.Read(file); err != nil || !strings.HasSuffix(string(got), strings.Replace(source, "{", "{"+want, 1)) {
 			t.Errorf("want %q, got %v\n%s", want, err, got)
 		}
-		if err := o.SetFields(file, "Missing", "fts", "A"); err == nil {
-			t.Error("no error for a function that is not there")
+		for _, functions := range [][]string{{"Missing"}, {"Old"}} {
+			if err := o.SetFields(file, functions, "fts", "A"); err == nil {
+				t.Errorf("no error for %v", functions)
+			}
 		}
 	}
 }
