@@ -66,7 +66,7 @@ func (ec *Controller) findGeneratedClaim(ctx context.Context, pod *v1.Pod, podCl
 		if status.Name != podClaim.Name || status.ResourceClaimName == nil {
 			continue
 		}
-		claim, err := ec.getClaim(ctx, pod.Namespace, *status.ResourceClaimName)
+		claim, err := claimClient(ec.kubeClient, pod.Namespace).Get(ctx, *status.ResourceClaimName, metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(err):
 			return nil, nil

@@ -18,18 +18,12 @@ package resourceclaim
 
 import (
 	v1 "k8s.io/api/core/v1"
-	clientset "k8s.io/client-go/kubernetes"
-	resourceclient "k8s.io/client-go/kubernetes/typed/resource/v1beta1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 )
 
-// In these releases, the API is v1beta1, and there are no extended resources backed by
-// claims. Event handlers have no logger in 1.32.
-
-func claimClient(client clientset.Interface, namespace string) resourceclient.ResourceClaimInterface {
-	return client.ResourceV1beta1().ResourceClaims(namespace)
-}
+// In these releases, there are no extended resources backed by claims. Event handlers have
+// no logger in 1.32.
 
 func extendedResourceClaimName(pod *v1.Pod) string { return "" }
 

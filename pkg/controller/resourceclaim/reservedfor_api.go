@@ -18,20 +18,12 @@ package resourceclaim
 
 import (
 	v1 "k8s.io/api/core/v1"
-	clientset "k8s.io/client-go/kubernetes"
-	resourceclient "k8s.io/client-go/kubernetes/typed/resource/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 )
 
 // What differs between Kubernetes releases, but has nothing to do with the
 // feature itself, is in this file.
-
-// claimClient returns the client for the version of the API that the controller
-// uses.
-func claimClient(client clientset.Interface, namespace string) resourceclient.ResourceClaimInterface {
-	return client.ResourceV1().ResourceClaims(namespace)
-}
 
 // extendedResourceClaimName returns the name of the claim that was created for
 // extended resources of the pod, empty if there is none.

@@ -250,21 +250,22 @@ func (o *Overlay) SetFields(path string, functions []string, parameter string, f
 		if err != nil {
 			continue
 		}
-		for _, p := range fn.Type.Params.List {
-			if !slices.ContainsFunc(p.Names, func(name *ast.Ident) bool { return name.Name == parameter }) {
-				continue
-			}
-			var statements []string
-			if variadic, ok := p.Type.(*ast.Ellipsis); ok {
-				element := src[fset.Position(variadic.Elt.Pos()).Offset:fset.Position(variadic.Elt.End()).Offset]
-				statements = append(statements, fmt.Sprintf("%[1]s = append(%[1]s, %[2]s{})", parameter, element))
-				parameter += "[0]"
-			}
-			for _, field := range fields {
-				statements = append(statements, parameter+"."+field+" = true")
-			}
-			return o.Force(path, function, strings.Join(statements, "; "))
+		at := slices.IndexFunc(fn.Type.Params.List, func(p *ast.Field) bool {
+			return slices.ContainsFunc(p.Names, func(name *ast.Ident) bool { return name.Name == parameter })
+		})
+		if at < 0 {
+			continue
 		}
+		var statements []string
+		if variadic, ok := fn.Type.Params.List[at].Type.(*ast.Ellipsis); ok {
+			element := src[fset.Position(variadic.Elt.Pos()).Offset:fset.Position(variadic.Elt.End()).Offset]
+			statements = append(statements, fmt.Sprintf("%[1]s = append(%[1]s, %[2]s{})", parameter, element))
+			parameter += "[0]"
+		}
+		for _, field := range fields {
+			statements = append(statements, parameter+"."+field+" = true")
+		}
+		return o.Force(path, function, strings.Join(statements, "; "))
 	}
 	return fmt.Errorf("%s: no function %s has a parameter %s", path, strings.Join(functions, " or "), parameter)
 }

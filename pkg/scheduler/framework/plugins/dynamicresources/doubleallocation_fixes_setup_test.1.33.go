@@ -21,7 +21,6 @@ package dynamicresources
 import (
 	"context"
 
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/informers"
 	"k8s.io/dynamic-resource-allocation/structured"
@@ -35,8 +34,4 @@ var allocatedDevicesLists = map[string]func(*claimTracker) (sets.Set[structured.
 
 func newStressTracker(ctx context.Context, claimsCache *assumecache.AssumeCache, factory informers.SharedInformerFactory) *claimTracker {
 	return NewDRAManager(ctx, claimsCache, nil, factory).resourceClaimTracker
-}
-
-func removeStressPending(tracker *claimTracker, claimUID types.UID) bool {
-	return tracker.RemoveClaimPendingAllocation(claimUID)
 }

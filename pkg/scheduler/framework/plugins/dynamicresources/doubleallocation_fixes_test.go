@@ -213,6 +213,19 @@ func (s *allocationStress) allocate(claim *stressClaim) error {
 	return nil
 }
 
+// removeStressPending removes an allocation that no other pod uses.
+func removeStressPending(tracker *claimTracker, claimUID types.UID) bool {
+	switch tracker := any(tracker).(type) {
+	case interface{ RemoveClaimPendingAllocation(types.UID) bool }: // Until 1.35.
+		return tracker.RemoveClaimPendingAllocation(claimUID)
+	case interface {
+		MaybeRemoveClaimPendingAllocation(types.UID, bool) bool
+	}:
+		return tracker.MaybeRemoveClaimPendingAllocation(claimUID, false)
+	}
+	panic(fmt.Sprintf("%T cannot remove a pending allocation", tracker))
+}
+
 // store changes the allocation of the stored claim.
 func (s *allocationStress) store(claim *stressClaim, allocation *resourceapi.AllocationResult) error {
 	version, err := strconv.Atoi(claim.stored.ResourceVersion)

@@ -57,15 +57,20 @@ func (t *sharedClaimsTest) declareSkipping(nodes ...*v1.Node) {
 // TestReservedForSkipNodeOperations covers that pods of a workload only get to nodes which can do what the allocation
 // of their claim says, whether they are listed in the claim or not.
 func TestReservedForSkipNodeOperations(t *testing.T) {
-	syncTest(t, "stored", func(tCtx ktesting.TContext) {
-		feats := reservedForFeatures(true)
-		feats.EnableDRAOptionalNodeOperations = true
-		tc := newReservedForTest(tCtx, feats, []*resourceapi.ResourceClaim{skipsOperations(newWorkloadClaim(workloadRefWithUID))})
-		tc.declareSkipping(workerNode)
-		cycle, status := tc.preFilter(newJobPod("pod-1"))
-		require.Nil(tCtx, status)
-		assert.Equal(tCtx, []string{nodeName}, cycle.filter())
-	})
+	for name, claim := range map[string]*resourceapi.ResourceClaim{
+		"stored":      newWorkloadClaim(workloadRefWithUID),
+		"listed-pods": newAllocatedSharedClaim(podReferences(2)...),
+	} {
+		syncTest(t, name, func(tCtx ktesting.TContext) {
+			feats := reservedForFeatures(true)
+			feats.EnableDRAOptionalNodeOperations = true
+			tc := newReservedForTest(tCtx, feats, []*resourceapi.ResourceClaim{skipsOperations(claim)})
+			tc.declareSkipping(workerNode)
+			cycle, status := tc.preFilter(newJobPod("pod-1"))
+			require.Nil(tCtx, status)
+			assert.Equal(tCtx, []string{nodeName}, cycle.filter())
+		})
+	}
 
 	// No node fits. The scheduler must not deallocate the claim: another pod uses it.
 	syncTest(t, "no-node", func(tCtx ktesting.TContext) {

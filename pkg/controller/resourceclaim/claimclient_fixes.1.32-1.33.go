@@ -17,13 +17,12 @@ limitations under the License.
 package resourceclaim
 
 import (
-	"context"
-
-	resourceapi "k8s.io/api/resource/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clientset "k8s.io/client-go/kubernetes"
+	resourceclient "k8s.io/client-go/kubernetes/typed/resource/v1beta1"
 )
 
-// getClaim asks the server for a claim.
-func (ec *Controller) getClaim(ctx context.Context, namespace, name string) (*resourceapi.ResourceClaim, error) {
-	return ec.kubeClient.ResourceV1().ResourceClaims(namespace).Get(ctx, name, metav1.GetOptions{})
+// claimClient returns the client for the version of the API that the controller
+// uses.
+func claimClient(client clientset.Interface, namespace string) resourceclient.ResourceClaimInterface {
+	return client.ResourceV1beta1().ResourceClaims(namespace)
 }
