@@ -173,9 +173,13 @@ func TestShortUnitPart(t *testing.T) {
 		Unit:        []testplan.Target{target("mixed", []string{"TestOurs", "TestUpstream"}, []string{"TestOurs"}), target("upstream", []string{"TestUpstream"}, nil)},
 		Integration: []testplan.Target{target("integration", []string{"TestUpstream"}, nil)},
 	}
+	repo, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
 	run := func() (int, string) {
 		var out bytes.Buffer
-		r := &testRun{Runner: &testrun.Runner{Out: &out, LogDir: t.TempDir()}, tree: dir, plan: plan, short: true, files: []testplan.File{{Path: "seam/a.go", Seam: true}}}
+		r := &testRun{Runner: &testrun.Runner{Out: &out, LogDir: t.TempDir()}, repo: repo, tree: dir, plan: plan, short: true, files: []testplan.File{{Path: "seam/a.go", Seam: true}}}
 		if err := unitPart(t.Context(), r); err != nil {
 			t.Fatal(err)
 		}

@@ -156,6 +156,9 @@ func (r *testRun) vet(ctx context.Context) error {
 	if len(packages) == 0 {
 		return nil
 	}
+	if r.short {
+		return vetAlone(ctx, r.repo, r.tree, packages)
+	}
 	return vet(ctx, r.tree, packages)
 }
 

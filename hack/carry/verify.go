@@ -18,11 +18,19 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
 
 	"kubernetes-dra/hack/pkg/check/verify"
+	"kubernetes-dra/hack/pkg/sys"
 	"kubernetes-dra/hack/pkg/tree"
 	"kubernetes-dra/hack/pkg/tree/codegen"
+	"kubernetes-dra/hack/pkg/tree/upstream"
 )
 
 func init() {
@@ -57,28 +65,59 @@ func runVerify(ctx context.Context, args []string) error {
 			}
 			return t, err
 		},
-		CheckGenerators: checkGenerators,
-		Log:             log,
+		CheckGenerators: func(ctx context.Context, t *tree.Tree, s *tree.State) error {
+			g := generatorCheck{
+				file:   filepath.Join(repo, filepath.FromSlash(upstream.PinDir(t.Release.Name)), upstream.GeneratorsFile),
+				update: *update,
+				run: func() error {
+					return codegen.CheckBase(ctx, t.Dir(), s.Base, t.Release.Name, codegenOptions(t))
+				},
+			}
+			return g.check(t, s)
+		},
+		Log: log,
 	}
 	return v.Run(ctx)
 }
 
-// checkGenerators runs the generators on the untouched base. It takes as long
-// as building the tree, so what came out well is remembered until the
-// generators or the base change.
-func checkGenerators(ctx context.Context, t *tree.Tree, s *tree.State) error {
+// generatorCheck runs the generators on the untouched base. It takes as long as building
+// the tree, so what came out well is remembered until the generators or the base
+// change: on this machine, and for others, like CI, in a file that an update writes.
+type generatorCheck struct {
+	file   string
+	update bool
+	run    func() error
+}
+
+func (g generatorCheck) check(t *tree.Tree, s *tree.State) error {
 	key, err := t.GeneratorsKey(s)
 	if err != nil {
 		return err
 	}
-	if t.Checked(key) {
-		t.Log("generators change nothing in %s (checked before)", t.Release.Version)
-		return nil
-	}
-	t.Log("running the generators on the untouched %s", t.Release.Version)
-	if err := codegen.CheckBase(ctx, t.Dir(), s.Base, t.Release.Name, codegenOptions(t)); err != nil {
+	recorded, err := os.ReadFile(g.file)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	t.Log("generators change nothing in %s", t.Release.Version)
-	return t.Remember(key)
+	name := path.Join(upstream.PinDir(t.Release.Name), upstream.GeneratorsFile)
+	switch {
+	case strings.TrimSpace(string(recorded)) == key:
+		t.Log("generators change nothing in %s (recorded in %s)", t.Release.Version, name)
+		return nil
+	case t.Checked(key):
+		t.Log("generators change nothing in %s (checked before)", t.Release.Version)
+	default:
+		t.Log("running the generators on the untouched %s", t.Release.Version)
+		if err := g.run(); err != nil {
+			return err
+		}
+		t.Log("generators change nothing in %s", t.Release.Version)
+		if err := t.Remember(key); err != nil {
+			return err
+		}
+	}
+	if !g.update {
+		t.Log("\"make update\" records that in %s", name)
+		return nil
+	}
+	return sys.WriteFile(g.file, []byte(key+"\n"), 0o644)
 }

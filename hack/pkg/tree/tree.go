@@ -235,7 +235,7 @@ func (t *Tree) inputs() (string, error) {
 }
 
 // hashFiles adds the names, modes and contents of all files under root, which
-// may be missing, to the hash. What tests found does not count.
+// may be missing, to the hash. What tests and checks found does not count.
 func hashFiles(h io.Writer, repo, root string) error {
 	err := filepath.WalkDir(filepath.Join(repo, filepath.FromSlash(root)), func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
@@ -246,7 +246,7 @@ func hashFiles(h io.Writer, repo, root string) error {
 			return err
 		}
 		rel = filepath.ToSlash(rel)
-		if strings.HasPrefix(rel, "hack/releases/") && path.Base(rel) == upstream.TestedFile {
+		if strings.HasPrefix(rel, "hack/releases/") && (path.Base(rel) == upstream.TestedFile || path.Base(rel) == upstream.GeneratorsFile) {
 			return nil
 		}
 		info, err := d.Info()

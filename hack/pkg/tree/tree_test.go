@@ -433,7 +433,7 @@ func TestBuildAgainDoesNothing(t *testing.T) {
 	}
 }
 
-// What tests found is about the tree, and no part of it; nor is what commits say.
+// What tests and checks found is about the tree, and no part of it; nor is what commits say.
 func TestTestedFile(t *testing.T) {
 	f := newFixture(t)
 	s := f.mustBuild()
@@ -441,9 +441,11 @@ func TestTestedFile(t *testing.T) {
 	if err != nil || content != f.gitOutput("rev-parse", "HEAD^{tree}") {
 		t.Errorf("content %q, %v", content, err)
 	}
-	f.write("hack/releases/1.36/tested.yaml", "x")
-	if again := f.mustBuild(); again.Inputs != s.Inputs {
-		t.Error("the tree is built from tested.yaml")
+	for _, name := range []string{"tested.yaml", "generators.sum"} {
+		f.write("hack/releases/1.36/"+name, "x")
+		if again := f.mustBuild(); again.Inputs != s.Inputs {
+			t.Errorf("the tree is built from %s", name)
+		}
 	}
 	f.write("hack/releases/1.36/other.yaml", "x")
 	if again := f.mustBuild(); again.Inputs == s.Inputs {

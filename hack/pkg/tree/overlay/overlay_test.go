@@ -351,15 +351,15 @@ func TestShare(t *testing.T) {
 		t.Fatal(err)
 	}
 	const want = "" +
-		"  all of 1.32, 1.33, 1.36  1 files  5 lines  31%\n" +
-		"             some of them  1 files  3 lines  19%\n" +
-		"                1.36 only  2 files  2 lines  12%\n" +
-		"                1.33 only  1 files  4 lines  25%\n" +
-		"                1.32 only  1 files  2 lines  12%\n"
+		"  all of 1.32, 1.33, 1.36  1 files  5 lines  31%  5 in Go files  50%\n" +
+		"             some of them  1 files  3 lines  19%  0 in Go files   0%\n" +
+		"                1.36 only  2 files  2 lines  12%  1 in Go files  10%\n" +
+		"                1.33 only  1 files  4 lines  25%  4 in Go files  40%\n" +
+		"                1.32 only  1 files  2 lines  12%  0 in Go files   0%\n"
 	if got := s.String(); got != want {
 		t.Errorf("got:\n%s\nwant:\n%s", got, want)
 	}
-	if s.Total != (Amount{Files: 6, Lines: 16}) {
+	if s.Total != (Amount{Files: 6, Lines: 16, GoLines: 10}) {
 		t.Errorf("total %+v", s.Total)
 	}
 

@@ -31,11 +31,17 @@ import (
 // Amount is a number of overlay files, and of the lines in them.
 type Amount struct {
 	Files, Lines int
+	// GoLines are the lines in Go files. Those of seams are not counted: they are
+	// upstream's for the most part, and differ wherever upstream does.
+	GoLines int
 }
 
-func (a *Amount) add(lines int) {
+func (a *Amount) add(source string, lines int) {
 	a.Files++
 	a.Lines += lines
+	if strings.HasSuffix(source, ".go") {
+		a.GoLines += lines
+	}
 }
 
 // Sharing says how much of the overlay the carried releases have in common.
@@ -75,14 +81,14 @@ func Share(repo string, entries []Entry, l *ledger.Ledger) (*Sharing, error) {
 			return nil, err
 		}
 		lines := bytes.Count(content, []byte("\n"))
-		s.Total.add(lines)
+		s.Total.add(source, lines)
 		switch len(in) {
 		case len(s.Releases):
-			s.All.add(lines)
+			s.All.add(source, lines)
 		case 1:
-			s.Only[in[0]].add(lines)
+			s.Only[in[0]].add(source, lines)
 		default:
-			s.Some.add(lines)
+			s.Some.add(source, lines)
 		}
 	}
 	return s, nil
@@ -92,12 +98,10 @@ func Share(repo string, entries []Entry, l *ledger.Ledger) (*Sharing, error) {
 func (s *Sharing) String() string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
+	percent := func(part, whole int) float64 { return 100 * float64(part) / float64(max(whole, 1)) }
 	row := func(name string, a Amount) {
-		percent := 0.0
-		if s.Total.Lines > 0 {
-			percent = 100 * float64(a.Lines) / float64(s.Total.Lines)
-		}
-		fmt.Fprintf(w, "%s\t%d files\t%d lines\t%.0f%%\t\n", name, a.Files, a.Lines, percent)
+		fmt.Fprintf(w, "%s\t%d files\t%d lines\t%.0f%%\t%d in Go files\t%.0f%%\t\n", name, a.Files,
+			a.Lines, percent(a.Lines, s.Total.Lines), a.GoLines, percent(a.GoLines, s.Total.GoLines))
 	}
 	row("all of "+strings.Join(s.Releases, ", "), s.All)
 	if len(s.Releases) > 1 {
