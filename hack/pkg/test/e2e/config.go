@@ -116,9 +116,14 @@ func (s Spec) gates() []string {
 // about a gate, or about all specs here.
 var markers = []string{"DynamicResourceAllocation", "OffByDefault", "Alpha", "Beta"}
 
-// keptOut is the reason why a spec is not run, if there is one. Whether enough
-// nodes are there is left to the suite.
-func (s Spec) keptOut(on func(gate string) bool) string {
+// minCPUs is what the specs about resources of the node want. Each takes up to two, and its
+// pod stays: upstream stops the driver first, so the kubelet cannot end the pod. From the
+// second spec on, pods would wait for five minutes each on a smaller node.
+const minCPUs = 16
+
+// keptOut is the reason why a spec is not run on a node with so many CPUs, if there is one.
+// Whether enough nodes are there is left to the suite.
+func (s Spec) keptOut(on func(gate string) bool, cpus int) string {
 	if slices.Contains(s.Labels, "Flaky") {
 		return "upstream says that it is flaky"
 	}
@@ -126,6 +131,9 @@ func (s Spec) keptOut(on func(gate string) bool) string {
 		if !on(gate) {
 			return "needs " + gate + ", which is not on"
 		}
+	}
+	if cpus < minCPUs && slices.Contains(s.Labels, "Serial") && slices.Contains(s.gates(), "DRANodeAllocatableResources") {
+		return fmt.Sprintf("wants %d CPUs: its pod takes up to two, and stays", minCPUs)
 	}
 	return ""
 }

@@ -26,6 +26,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -74,7 +75,7 @@ func (r *Run) On(ctx context.Context, c *cluster.Cluster) (*Result, error) {
 			continue
 		}
 		selected = append(selected, spec)
-		if reason := spec.keptOut(func(gate string) bool { return on[gate] }); reason != "" {
+		if reason := spec.keptOut(func(gate string) bool { return on[gate] }, runtime.NumCPU()); reason != "" {
 			keptOut[spec.Name] = reason
 		}
 	}
