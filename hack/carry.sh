@@ -21,7 +21,8 @@ set -o nounset
 set -o pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-# For programs in images, which have no C library, and for one build cache of all.
-export CGO_ENABLED=0
+# For programs in images, which have no C library, and for one build cache of all. Debug
+# information would take a sixth of that (see hack/pkg/sys/goenv.go).
+export CGO_ENABLED=0 GOFLAGS="${GOFLAGS:+$GOFLAGS }-gcflags=all=-dwarf=false"
 GOWORK=off go build -o _output/bin/carry ./hack/carry
 exec _output/bin/carry "$@"

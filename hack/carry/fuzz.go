@@ -56,7 +56,11 @@ func runFuzz(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	r := newTestRun(t, "")
+	cache, err := openCache(ctx)
+	if err != nil {
+		return err
+	}
+	r := newTestRun(t, cache, "")
 	if err := r.prepare(ctx); err != nil {
 		return err
 	}

@@ -23,8 +23,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
+	"kubernetes-dra/hack/pkg/sys"
+	"kubernetes-dra/hack/pkg/test/buildcache"
 	"kubernetes-dra/hack/pkg/test/tested"
 	"kubernetes-dra/hack/pkg/test/testplan"
 	"kubernetes-dra/hack/pkg/test/testrun"
@@ -55,6 +58,7 @@ type testRun struct {
 	// built is the git tree object of the tree that prepare built, empty if it has
 	// edits or was given.
 	built string
+	cache *buildcache.Cache
 	// short leaves out what takes long and says little that is not known from
 	// another release: upstream's tests, the race detector.
 	short bool
@@ -108,8 +112,12 @@ func runTest(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
+	cache, err := openCache(ctx)
+	if err != nil {
+		return err
+	}
 	// Runs go on at the same time, therefore each has results of its own.
-	r, clusters := newTestRun(t, *only), newTestRun(t, *only)
+	r, clusters := newTestRun(t, cache, *only), newTestRun(t, cache, *only)
 	var short []*testRun
 	if *others != "" {
 		for _, other := range t.Ledger.Carried() {
@@ -120,7 +128,7 @@ func runTest(ctx context.Context, args []string) error {
 			if err != nil {
 				return err
 			}
-			o := newTestRun(t, *only)
+			o := newTestRun(t, cache, *only)
 			o.short, o.Prefix = true, other.Name+": "
 			short = append(short, o)
 		}
@@ -165,9 +173,25 @@ func runTest(ctx context.Context, args []string) error {
 	return nil
 }
 
-func newTestRun(t *tree.Tree, only string) *testRun {
+// openCache says how much room there is.
+func openCache(ctx context.Context) (*buildcache.Cache, error) {
+	dir, err := sys.Output(ctx, sys.Command(ctx, "", nil, "go", "env", "GOCACHE"))
+	if err != nil {
+		return nil, err
+	}
+	cache := &buildcache.Cache{Dir: strings.TrimSpace(dir), Log: func(format string, args ...any) { fmt.Printf(format, args...) }}
+	free, err := cache.Free()
+	if err != nil {
+		return nil, err
+	}
+	fmt.Printf("disk: %s free at %s\n", buildcache.Size(free), cache.Dir)
+	return cache, nil
+}
+
+func newTestRun(t *tree.Tree, cache *buildcache.Cache, only string) *testRun {
 	return &testRun{
-		Runner:  &testrun.Runner{Out: os.Stdout, LogDir: filepath.Join(t.Output, "logs")},
+		Runner:  &testrun.Runner{Out: os.Stdout, LogDir: filepath.Join(t.Output, "logs"), Building: cache.Use},
+		cache:   cache,
 		source:  t,
 		repo:    t.Repo,
 		release: t.Release.Name,

@@ -31,7 +31,7 @@ import (
 )
 
 func verifyPart(ctx context.Context, r *testRun) error {
-	r.Do("verify", func() error { return subcommand(ctx, "verify") })
+	r.Do("verify", func() error { defer r.cache.Use()(); return subcommand(ctx, "verify") })
 	return context.Cause(ctx)
 }
 
@@ -80,7 +80,7 @@ func unitPart(ctx context.Context, r *testRun) error {
 	if err := r.prepare(ctx); err != nil {
 		return err
 	}
-	r.Do("vet", func() error { return r.vet(ctx) })
+	r.Do("vet", func() error { defer r.cache.Use()(); return r.vet(ctx) })
 	steps, err := r.unitSteps()
 	if err != nil {
 		return err
@@ -184,7 +184,10 @@ func integrationPart(ctx context.Context, r *testRun) error {
 		return !strings.Contains(t.Path, r.only) || r.short && !t.OnlyOurs()
 	})
 	targets, err := r.plan.Compile(ctx, filepath.Join(r.output, "test"),
-		func(t testplan.Target) { fmt.Printf("  build %s%s\n", r.Prefix, t.Path) },
+		func(t testplan.Target) (done func()) {
+			fmt.Printf("  build %s%s\n", r.Prefix, t.Path)
+			return r.cache.Use()
+		},
 		func(t testplan.Target, err error) { r.Fail(t.Path+" (integration): does not build", err) })
 	if err != nil {
 		return err
@@ -224,6 +227,7 @@ func integrationPart(ctx context.Context, r *testRun) error {
 func clusterPart(ctx context.Context, r *testRun) error {
 	built := true
 	r.Do("build", func() error {
+		defer r.cache.Use()()
 		err := subcommand(ctx, "build", "--release", r.release)
 		built = err == nil
 		return err
@@ -253,6 +257,7 @@ func kubeadmPart(ctx context.Context, r *testRun) error {
 	dir := filepath.Join(r.output, "release-test")
 	built := true
 	r.Do("release", func() error {
+		defer r.cache.Use()()
 		err := subcommand(ctx, "release", "--release", r.release, "--arch", runtime.GOARCH, "--output", dir, "--untested")
 		built = err == nil
 		return err

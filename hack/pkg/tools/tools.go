@@ -178,7 +178,7 @@ func (t Tool) build(ctx context.Context, repo, goVersion string, log func(string
 		return fmt.Errorf("pkg-config does not know %s; on Debian and Ubuntu: apt-get install pkg-config libseccomp-dev", strings.Join(missing, ", "))
 	}
 
-	env := []string{"GOWORK=off", "GOFLAGS=-mod=readonly"}
+	env := []string{"GOWORK=off", sys.GoFlags("-mod=readonly")}
 	if !t.Cgo {
 		env = append(env, "CGO_ENABLED=0")
 	}

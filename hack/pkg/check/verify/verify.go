@@ -478,7 +478,7 @@ func (v *Verifier) shell(ctx context.Context) error {
 
 // vet runs go vet on the root module, and on the one in it.
 func (v *Verifier) vet(ctx context.Context) error {
-	env := append(os.Environ(), "GOWORK=off", "GOFLAGS=-mod=readonly")
+	env := append(os.Environ(), "GOWORK=off", sys.GoFlags("-mod=readonly"))
 	return sys.Run(ctx, sys.Command(ctx, v.Repo, env, "go", "vet", "./...", "kubernetes-dra/cnistatus/..."))
 }
 

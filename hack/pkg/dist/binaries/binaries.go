@@ -99,10 +99,14 @@ func Build(ctx context.Context, o Options) error {
 
 // environ is that of the go command.
 func (o Options) environ() []string {
-	if o.Arch == "" {
-		return sys.GoEnviron()
+	var env []string
+	if o.Arch != "" {
+		env = append(env, "GOOS=linux", "GOARCH="+o.Arch)
 	}
-	return sys.GoEnviron("GOOS=linux", "GOARCH="+o.Arch)
+	if o.Debug {
+		env = append(env, "GOFLAGS=-buildvcs=false -trimpath")
+	}
+	return sys.GoEnviron(env...)
 }
 
 // ldflags set the version, like upstream's hack/lib/version.sh. They concern

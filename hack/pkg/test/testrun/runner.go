@@ -89,6 +89,9 @@ type Runner struct {
 	// Prefix stands before the names of steps and packages on the screen. It
 	// tells runners apart which work at the same time.
 	Prefix string
+	// Building is called before a go command that compiles, and what it returns after
+	// it. It may be nil.
+	Building func() (done func())
 
 	steps      []Count
 	failures   []failure
@@ -128,7 +131,7 @@ func (r *Runner) printf(format string, args ...any) {
 func (r *Runner) Fail(what string, err error) {
 	r.failed++
 	r.failures = append(r.failures, failure{what: r.Prefix + what, tail: strings.Split(strings.TrimSpace(err.Error()), "\n")})
-	r.printf("  FAIL  %s%s\n", r.Prefix, what)
+	r.printf("  FAIL  %s%s\n%s", r.Prefix, what, quote(r.failures[len(r.failures)-1].tail))
 }
 
 // Do runs a check which is not a Go test. It counts as one test.
@@ -348,6 +351,9 @@ func (s *stepRun) command(ctx context.Context, packages []Package, skip []string
 		}
 		cmd = sys.Command(ctx, p.Dir, env, "go", args...)
 	} else {
+		if s.Building != nil {
+			defer s.Building()()
+		}
 		args := slices.Concat([]string{"test", "-json"}, s.Flags, extra)
 		if len(skip) > 0 {
 			args = append(args, "-skip="+skipPattern(skip))
@@ -382,7 +388,7 @@ func (s *stepRun) command(ctx context.Context, packages []Package, skip []string
 	})
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		err := res.read(reader, log, s.done)
+		err := res.read(reader, log, func(p *packageResult) { s.done(p, res.builds[p.failedBuild]) })
 		_ = reader.CloseWithError(err)
 	})
 	err := cmd.Run()
@@ -411,8 +417,8 @@ func (s *stepRun) command(ctx context.Context, packages []Package, skip []string
 	return res
 }
 
-// done prints one line for a package.
-func (s *stepRun) done(p *packageResult) {
+// done prints one line for a package, and what the compiler said if it did not build.
+func (s *stepRun) done(p *packageResult, build *tail) {
 	s.mutex.Lock()
 	s.packages++
 	s.tests += len(p.tests)
@@ -430,26 +436,40 @@ func (s *stepRun) done(p *packageResult) {
 	if p.cached {
 		elapsed = "(cached)"
 	}
-	s.printf("  %-5s %s%s  %d tests  %s\n%s", how, s.Prefix, p.path, len(p.tests), elapsed, p.firstWords())
+	s.printf("  %-5s %s%s  %d tests  %s\n%s", how, s.Prefix, p.path, len(p.tests), elapsed, p.firstWords(build))
 }
 
 // firstWords names the tests that failed, with the end of what the first of them
-// printed. The summary says more, but whoever only has the beginning of the output,
-// or of a run that was cut off, shall know as well.
-func (p *packageResult) firstWords() string {
+// printed, or of what the compiler or the package printed. The summary says more, but
+// whoever only has the beginning of the output, or of a run that was cut off, shall know
+// as well.
+func (p *packageResult) firstWords(build *tail) string {
+	if build != nil {
+		return quote(*build)
+	}
 	var b strings.Builder
-	for i, t := range p.failures() {
+	failures := p.failures()
+	for i, t := range failures {
 		if i == maxFirstWords {
 			b.WriteString("        and more\n")
 			break
 		}
 		fmt.Fprintf(&b, "        %s\n", t.name)
-		if i > 0 {
-			continue
+		if i == 0 {
+			b.WriteString(quote(t.output))
 		}
-		for _, line := range t.output.last(maxFirstWords) {
-			fmt.Fprintf(&b, "        | %s\n", line)
-		}
+	}
+	if p.status == failed && len(failures) == 0 {
+		b.WriteString(quote(p.output))
+	}
+	return b.String()
+}
+
+// quote returns the last lines of some output for the screen.
+func quote(out tail) string {
+	var b strings.Builder
+	for _, line := range out.last(maxFirstWords) {
+		fmt.Fprintf(&b, "        | %s\n", line)
 	}
 	return b.String()
 }

@@ -108,7 +108,7 @@ func TestSummaryOfSeveral(t *testing.T) {
 		t.Error("no error although a check of the other runner failed")
 	}
 	expect(t, out.String(),
-		`(?m)^=== check$`, `(?m)^=== 1\.34: check$`, `(?m)^  FAIL  1\.34: broken$`,
+		`(?m)^=== check$`, `(?m)^=== 1\.34: check$`, `(?m)^  FAIL  1\.34: broken\n +\| out of order$`,
 		`(?m)^--- FAIL 1\.34: broken\n    \| out of order$`,
 		`(?m)^check +1 passed`, `(?m)^1\.34: check +1 passed`, `(?m)^1\.34: broken +0 passed +1 failed`)
 	if got, want := lastLine(out.String()), "2 passed, 1 failed, 0 skipped"; got != want {
@@ -273,7 +273,7 @@ func TestProblems(t *testing.T) {
 		"does not build": {
 			files: map[string]string{"p/p.go": "package p\n\nvar x int = \"no\"\n", "p/p_test.go": "package p\n\nimport \"testing\"\n\nfunc TestX(t *testing.T) {}\n"},
 			paths: []string{"example.com/m/p"},
-			out:   []string{`--- FAIL example.com/m/p \(step\): does not build`, `p/p.go:3`},
+			out:   []string{`--- FAIL example.com/m/p \(step\): does not build`, `p/p.go:3`, `(?m)^  BUILD .*\n +\| # example.com/m/p .*\n +\| p/p.go:3`},
 		},
 		"unknown package": {
 			files: map[string]string{"p/p.go": "package p\n"},

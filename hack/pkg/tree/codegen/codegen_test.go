@@ -29,6 +29,7 @@ import (
 	"testing"
 
 	"kubernetes-dra/hack/pkg/git"
+	"kubernetes-dra/hack/pkg/sys"
 )
 
 // writeFiles writes files below a directory.
@@ -431,7 +432,7 @@ func TestEnviron(t *testing.T) {
 		name, _, _ := strings.Cut(kv, "=")
 		count[name]++
 	}
-	for _, want := range []string{"GOWORK=/tree/go.work", "GOFLAGS=-buildvcs=false -trimpath", "LC_ALL=C", "SOMETHING_ELSE=kept"} {
+	for _, want := range []string{"GOWORK=/tree/go.work", sys.GoFlags("-buildvcs=false", "-trimpath"), "LC_ALL=C", "SOMETHING_ELSE=kept"} {
 		name, _, _ := strings.Cut(want, "=")
 		if !slices.Contains(env, want) || count[name] != 1 {
 			t.Errorf("expected %s once, got %d times: %q", want, count[name], env)

@@ -100,7 +100,7 @@ func environ(settings ...string) []string {
 	// With -trimpath, what is in the build cache does not depend on where the
 	// tree is: the check of the base and the next tree don't have to
 	// compile everything again, and neither has the build of the binaries.
-	env := sys.Without(unwanted, "LC_ALL=C", "GOFLAGS=-buildvcs=false -trimpath")
+	env := sys.Without(unwanted, "LC_ALL=C", sys.GoFlags("-buildvcs=false", "-trimpath"))
 	if os.Getenv("GOGC") == "" {
 		// Generators are short-lived and allocate a lot. This makes
 		// them a quarter faster.
