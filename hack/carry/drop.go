@@ -123,12 +123,13 @@ func vet(ctx context.Context, dir string, packages []string) error {
 }
 
 // vetAlone does the same without a look at what the packages import, see hack/vettool.
-func vetAlone(ctx context.Context, repo, dir string, packages []string) error {
+// The environment is for the go command in the tree.
+func vetAlone(ctx context.Context, repo, dir string, packages []string, environ ...string) error {
 	tool := filepath.Join(repo, "_output", "bin", "vettool")
 	if err := sys.Run(ctx, sys.Command(ctx, repo, sys.GoEnviron("GOWORK=off"), "go", "build", "-o", tool, "./hack/vettool")); err != nil {
 		return fmt.Errorf("build %s: %w", tool, err)
 	}
-	env, err := sys.TestEnviron(dir)
+	env, err := sys.TestEnviron(dir, environ...)
 	if err != nil {
 		return err
 	}

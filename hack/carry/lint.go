@@ -28,7 +28,7 @@ import (
 func init() {
 	register(command{
 		name:  "lint",
-		args:  "[--release 1.36] [--modules]",
+		args:  "[--release 1.36]",
 		short: "lint the overlay in its tree with the configuration of Kubernetes, our other Go code, and shell scripts",
 		run:   runLint,
 	})
@@ -37,7 +37,6 @@ func init() {
 func runLint(ctx context.Context, args []string) error {
 	flags := newFlags("lint")
 	release := flags.String("release", "", "release in whose tree the overlay is linted (default: that of the ledger)")
-	modules := flags.Bool("modules", false, "leave the overlay out: it takes several minutes")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -53,9 +52,6 @@ func runLint(ctx context.Context, args []string) error {
 	found := errors.Join(v.Shell(ctx), l.Modules(ctx))
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
-	}
-	if *modules {
-		return found
 	}
 	s, err := t.Build(ctx)
 	if err != nil {

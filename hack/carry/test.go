@@ -58,7 +58,9 @@ type testRun struct {
 	// built is the git tree object of the tree that prepare built, empty if it has
 	// edits or was given.
 	built string
-	cache *buildcache.Cache
+	cache buildcache.Cache
+	// env is for all go commands in the tree.
+	env []string
 	// short leaves out what takes long and says little that is not known from
 	// another release: upstream's tests, the race detector.
 	short bool
@@ -76,7 +78,7 @@ func runTest(ctx context.Context, args []string) error {
 		wanted     *bool
 	}{
 		{name: "verify", help: "check the repository, for all releases", run: verifyPart},
-		{name: "lint", help: "lint our modules and scripts; the linter has to be compiled first, so it is no part of all", run: lintPart},
+		{name: "lint", help: "lint all that is ours; beside other releases it is no part of all, because the linter has to be compiled first", run: lintPart},
 		{name: "hack", help: "tests of the programs in this repository", run: hackPart},
 		{name: "unit", help: "unit tests of all packages that we touch, ours and upstream's", run: unitPart},
 		{name: "integration", help: "tests with a real API server and etcd", run: integrationPart},
@@ -136,7 +138,8 @@ func runTest(ctx context.Context, args []string) error {
 	r.given = *given
 	run := func(r *testRun, names ...string) error {
 		for _, part := range parts {
-			if !slices.Contains(names, part.name) || (!all || part.name == "kubeadm" || part.name == "lint") && !*part.wanted {
+			left := part.name == "kubeadm" || part.name == "lint" && *others != ""
+			if !slices.Contains(names, part.name) || (!all || left) && !*part.wanted {
 				continue
 			}
 			if err := part.run(ctx, r); err != nil {
@@ -173,24 +176,28 @@ func runTest(ctx context.Context, args []string) error {
 	return nil
 }
 
-// openCache says how much room there is.
-func openCache(ctx context.Context) (*buildcache.Cache, error) {
+// openCache says how much room there is for what gets compiled.
+func openCache(ctx context.Context) (buildcache.Cache, error) {
 	dir, err := sys.Output(ctx, sys.Command(ctx, "", nil, "go", "env", "GOCACHE"))
 	if err != nil {
-		return nil, err
+		return buildcache.Cache{}, err
 	}
-	cache := &buildcache.Cache{Dir: strings.TrimSpace(dir), Log: func(format string, args ...any) { fmt.Printf(format, args...) }}
-	free, err := cache.Free()
+	dir = strings.TrimSpace(dir)
+	free, err := buildcache.Free(dir)
 	if err != nil {
-		return nil, err
+		return buildcache.Cache{}, err
 	}
-	fmt.Printf("disk: %s free at %s\n", buildcache.Size(free), cache.Dir)
+	cache := buildcache.Cache{Frugal: free < buildcache.Plenty}
+	fmt.Printf("disk: %s free at %s\n", buildcache.Size(free), dir)
+	if cache.Frugal {
+		fmt.Printf("disk: less than %s. What is compiled for other releases, and for the race detector, is removed after its tests. That costs some minutes.\n", buildcache.Size(buildcache.Plenty))
+	}
 	return cache, nil
 }
 
-func newTestRun(t *tree.Tree, cache *buildcache.Cache, only string) *testRun {
+func newTestRun(t *tree.Tree, cache buildcache.Cache, only string) *testRun {
 	return &testRun{
-		Runner:  &testrun.Runner{Out: os.Stdout, LogDir: filepath.Join(t.Output, "logs"), Building: cache.Use},
+		Runner:  &testrun.Runner{Out: os.Stdout, LogDir: filepath.Join(t.Output, "logs")},
 		cache:   cache,
 		source:  t,
 		repo:    t.Repo,
@@ -226,6 +233,7 @@ func (r *testRun) prepare(ctx context.Context) error {
 	if r.plan, err = testplan.New(ctx, r.tree, r.source.Ledger, r.release, r.files); err != nil {
 		return err
 	}
+	r.plan.Env = append(r.plan.Env, r.env...)
 	for _, pattern := range r.plan.Absent {
 		fmt.Printf("release %s has no %s\n", r.release, pattern)
 	}
@@ -270,10 +278,17 @@ func (r *testRun) record(ctx context.Context, all bool, others ...*testrun.Runne
 // testShort tests releases one after the other.
 func testShort(ctx context.Context, runs []*testRun, parts []func(context.Context, *testRun) error) error {
 	for _, r := range runs {
-		for _, part := range parts {
-			if err := part(ctx, r); err != nil {
-				return err
+		err := r.apart("tests", func(env []string) error {
+			r.env = env
+			for _, part := range parts {
+				if err := part(ctx, r); err != nil {
+					return err
+				}
 			}
+			return nil
+		})
+		if err != nil {
+			return err
 		}
 	}
 	return nil

@@ -73,7 +73,7 @@ func builtRelease(t *testing.T) *testRun {
 		t.Fatal(err)
 	}
 	writeFiles(t, tree.Dir(), map[string]string{".git/carry/state.json": `{"head": "` + head + `"}`})
-	r := newTestRun(tree, &buildcache.Cache{}, "")
+	r := newTestRun(tree, buildcache.Cache{}, "")
 	r.Out = &bytes.Buffer{}
 	if r.built, err = r.content(t.Context()); err != nil || r.built == "" {
 		t.Fatalf("%q, %v", r.built, err)
@@ -134,7 +134,7 @@ func TestKubeadmPartIsUntested(t *testing.T) {
 		got = args
 		return errors.New("enough")
 	}}}
-	r := &testRun{Runner: &testrun.Runner{Out: &bytes.Buffer{}}, cache: &buildcache.Cache{Dir: t.TempDir()}}
+	r := &testRun{Runner: &testrun.Runner{Out: &bytes.Buffer{}}}
 	if err := kubeadmPart(t.Context(), r); err != nil || !slices.Contains(got, "--untested") {
 		t.Errorf("got %v, %q", err, got)
 	}
@@ -180,7 +180,7 @@ func TestShortUnitPart(t *testing.T) {
 	}
 	run := func() (int, string) {
 		var out bytes.Buffer
-		r := &testRun{Runner: &testrun.Runner{Out: &out, LogDir: t.TempDir()}, repo: repo, tree: dir, plan: plan, cache: &buildcache.Cache{Dir: t.TempDir()}, short: true, files: []testplan.File{{Path: "seam/a.go", Seam: true}}}
+		r := &testRun{Runner: &testrun.Runner{Out: &out, LogDir: t.TempDir()}, repo: repo, tree: dir, plan: plan, short: true, files: []testplan.File{{Path: "seam/a.go", Seam: true}}}
 		if err := unitPart(t.Context(), r); err != nil {
 			t.Fatal(err)
 		}

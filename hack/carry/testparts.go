@@ -18,6 +18,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -31,13 +32,12 @@ import (
 )
 
 func verifyPart(ctx context.Context, r *testRun) error {
-	r.Do("verify", func() error { defer r.cache.Use()(); return subcommand(ctx, "verify") })
+	r.Do("verify", func() error { return subcommand(ctx, "verify") })
 	return context.Cause(ctx)
 }
 
-// lintPart leaves the overlay to "make lint", because it takes too long.
 func lintPart(ctx context.Context, r *testRun) error {
-	r.Do("lint", func() error { return subcommand(ctx, "lint", "--release", r.release, "--modules") })
+	r.Do("lint", func() error { return subcommand(ctx, "lint", "--release", r.release) })
 	return context.Cause(ctx)
 }
 
@@ -80,7 +80,7 @@ func unitPart(ctx context.Context, r *testRun) error {
 	if err := r.prepare(ctx); err != nil {
 		return err
 	}
-	r.Do("vet", func() error { defer r.cache.Use()(); return r.vet(ctx) })
+	r.Do("vet", func() error { return r.vet(ctx) })
 	steps, err := r.unitSteps()
 	if err != nil {
 		return err
@@ -93,15 +93,32 @@ func unitPart(ctx context.Context, r *testRun) error {
 		step.Env = r.plan.Env
 		// Packages of which tests get skipped have a go command each.
 		step.Parallel = 3
+		run := func() error { return r.Run(ctx, step) }
 		if slices.Contains(step.Flags, "-race") {
 			// The race detector is written in C++.
 			step.Env = append(slices.Clone(step.Env), "CGO_ENABLED=1")
+			run = func() error {
+				return r.apart("race", func(env []string) error {
+					step.Env = append(step.Env, env...)
+					return r.Run(ctx, step)
+				})
+			}
 		}
-		if err := r.Run(ctx, step); err != nil {
+		if err := run(); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// apart calls a function with the environment of a part of the run that compiles what no
+// other part needs.
+func (r *testRun) apart(name string, f func(env []string) error) error {
+	env, done, err := r.cache.Apart(filepath.Join(r.output, "gocache-"+name))
+	if err != nil {
+		return err
+	}
+	return errors.Join(f(env), done())
 }
 
 func anyTarget(testplan.Target) bool { return true }
@@ -157,7 +174,7 @@ func (r *testRun) vet(ctx context.Context) error {
 		return nil
 	}
 	if r.short {
-		return vetAlone(ctx, r.repo, r.tree, packages)
+		return vetAlone(ctx, r.repo, r.tree, packages, r.env...)
 	}
 	return vet(ctx, r.tree, packages)
 }
@@ -184,10 +201,7 @@ func integrationPart(ctx context.Context, r *testRun) error {
 		return !strings.Contains(t.Path, r.only) || r.short && !t.OnlyOurs()
 	})
 	targets, err := r.plan.Compile(ctx, filepath.Join(r.output, "test"),
-		func(t testplan.Target) (done func()) {
-			fmt.Printf("  build %s%s\n", r.Prefix, t.Path)
-			return r.cache.Use()
-		},
+		func(t testplan.Target) { fmt.Printf("  build %s%s\n", r.Prefix, t.Path) },
 		func(t testplan.Target, err error) { r.Fail(t.Path+" (integration): does not build", err) })
 	if err != nil {
 		return err
@@ -227,7 +241,6 @@ func integrationPart(ctx context.Context, r *testRun) error {
 func clusterPart(ctx context.Context, r *testRun) error {
 	built := true
 	r.Do("build", func() error {
-		defer r.cache.Use()()
 		err := subcommand(ctx, "build", "--release", r.release)
 		built = err == nil
 		return err
@@ -257,7 +270,6 @@ func kubeadmPart(ctx context.Context, r *testRun) error {
 	dir := filepath.Join(r.output, "release-test")
 	built := true
 	r.Do("release", func() error {
-		defer r.cache.Use()()
 		err := subcommand(ctx, "release", "--release", r.release, "--arch", runtime.GOARCH, "--output", dir, "--untested")
 		built = err == nil
 		return err

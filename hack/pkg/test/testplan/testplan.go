@@ -428,9 +428,8 @@ func (p *Plan) GatesOn(dir string) (targets []Target, flag string, err error) {
 const GatesVariable = "CARRY_FEATURE_GATES_ON"
 
 // Compile builds the binaries of the integration tests into a directory. One binary
-// serves for both, with the gates off and on: linking takes long. It calls building
-// before the go command for a package, and what that returns after it.
-func (p *Plan) Compile(ctx context.Context, dir string, building func(Target) (done func()), failed func(Target, error)) ([]Target, error) {
+// serves for both, with the gates off and on: linking takes long.
+func (p *Plan) Compile(ctx context.Context, dir string, progress func(Target), failed func(Target, error)) ([]Target, error) {
 	o, err := testrun.NewOverlay(filepath.Join(dir, "overlay"))
 	if err != nil {
 		return nil, err
@@ -452,13 +451,12 @@ func (p *Plan) Compile(ctx context.Context, dir string, building func(Target) (d
 	}
 	var targets []Target
 	for _, t := range p.Integration {
-		done := building(t)
+		progress(t)
 		if !t.OnlyOurs() {
 			t.Proof = testrun.GateProof
 		}
 		t.Binary = filepath.Join(dir, strings.ReplaceAll(strings.TrimPrefix(t.Path, "k8s.io/kubernetes/test/integration/"), "/", "-")+".test")
 		err := sys.Run(ctx, sys.Command(ctx, p.Tree, p.Env, "go", "test", "-c", flag, "-o", t.Binary, t.Path))
-		done()
 		if ctx.Err() != nil {
 			return nil, err
 		}

@@ -498,7 +498,7 @@ features:
 // TestCompile builds a binary for both states of the gates.
 func TestCompile(t *testing.T) {
 	p := newPlan(t)
-	targets, err := p.Compile(context.Background(), t.TempDir(), func(Target) func() { return func() {} }, func(target Target, err error) { t.Errorf("%s: %v", target.Path, err) })
+	targets, err := p.Compile(context.Background(), t.TempDir(), func(Target) {}, func(target Target, err error) { t.Errorf("%s: %v", target.Path, err) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -521,7 +521,7 @@ func TestCompile(t *testing.T) {
 		t.Fatal(err)
 	}
 	failed := 0
-	if _, err := p.Compile(context.Background(), t.TempDir(), func(Target) func() { return func() {} }, func(Target, error) { failed++ }); err != nil {
+	if _, err := p.Compile(context.Background(), t.TempDir(), func(Target) {}, func(Target, error) { failed++ }); err != nil {
 		t.Fatal(err)
 	}
 	if failed != 1 {

@@ -89,9 +89,6 @@ type Runner struct {
 	// Prefix stands before the names of steps and packages on the screen. It
 	// tells runners apart which work at the same time.
 	Prefix string
-	// Building is called before a go command that compiles, and what it returns after
-	// it. It may be nil.
-	Building func() (done func())
 
 	steps      []Count
 	failures   []failure
@@ -351,9 +348,6 @@ func (s *stepRun) command(ctx context.Context, packages []Package, skip []string
 		}
 		cmd = sys.Command(ctx, p.Dir, env, "go", args...)
 	} else {
-		if s.Building != nil {
-			defer s.Building()()
-		}
 		args := slices.Concat([]string{"test", "-json"}, s.Flags, extra)
 		if len(skip) > 0 {
 			args = append(args, "-skip="+skipPattern(skip))
