@@ -203,3 +203,32 @@ func TestShortUnitPart(t *testing.T) {
 		}
 	}
 }
+
+// With little room, what is compiled for another release is apart, and removed after it,
+// whatever comes of its tests.
+func TestShortRunsApart(t *testing.T) {
+	failure := errors.New("enough")
+	for _, frugal := range []bool{false, true} {
+		for _, fails := range []error{nil, failure} {
+			r := &testRun{cache: buildcache.Cache{Frugal: frugal}, output: t.TempDir()}
+			dir := ""
+			part := func(_ context.Context, r *testRun) error {
+				for _, setting := range r.env {
+					dir = strings.TrimPrefix(setting, "GOCACHE=")
+					writeFiles(t, dir, map[string]string{"00/abc-d": "compiled"})
+				}
+				return fails
+			}
+			err := testShort(t.Context(), []*testRun{r}, []func(context.Context, *testRun) error{part})
+			if !errors.Is(err, fails) {
+				t.Errorf("got %v, want %v", err, fails)
+			}
+			if (filepath.Dir(dir) == r.output) != frugal {
+				t.Errorf("frugal %t: compiled in %q", frugal, dir)
+			}
+			if left, err := os.ReadDir(r.output); err != nil || len(left) > 0 {
+				t.Errorf("left: %v, %v", left, err)
+			}
+		}
+	}
+}
