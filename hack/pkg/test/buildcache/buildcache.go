@@ -25,8 +25,8 @@ import (
 
 const gb = 1 << 30
 
-// Plenty is how much room a run of all tests is given without a thought. One that had to
-// compile everything wrote 35 GB.
+// Plenty is how much room a run of all tests is given without a thought. One that has to
+// compile everything writes about 35 GB. Frugally it had 23 GB at most.
 const Plenty = 40 * gb
 
 // Cache is the build cache of a run.
