@@ -56,11 +56,7 @@ func runFuzz(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	cache, err := openCache(ctx)
-	if err != nil {
-		return err
-	}
-	r := newTestRun(t, cache, "")
+	r := newTestRun(t, "")
 	if err := r.prepare(ctx); err != nil {
 		return err
 	}

@@ -58,6 +58,7 @@ type testRun struct {
 	// built is the git tree object of the tree that prepare built, empty if it has
 	// edits or was given.
 	built string
+	// cache is for what only one part compiles.
 	cache buildcache.Cache
 	// env is for all go commands in the tree.
 	env []string
@@ -119,7 +120,7 @@ func runTest(ctx context.Context, args []string) error {
 		return err
 	}
 	// Runs go on at the same time, therefore each has results of its own.
-	r, clusters := newTestRun(t, cache, *only), newTestRun(t, cache, *only)
+	r, clusters := newTestRun(t, *only), newTestRun(t, *only)
 	var short []*testRun
 	if *others != "" {
 		for _, other := range t.Ledger.Carried() {
@@ -130,12 +131,12 @@ func runTest(ctx context.Context, args []string) error {
 			if err != nil {
 				return err
 			}
-			o := newTestRun(t, cache, *only)
-			o.short, o.Prefix = true, other.Name+": "
+			o := newTestRun(t, *only)
+			o.cache, o.short, o.Prefix = cache, true, other.Name+": "
 			short = append(short, o)
 		}
 	}
-	r.given = *given
+	r.cache, r.given = cache, *given
 	run := func(r *testRun, names ...string) error {
 		for _, part := range parts {
 			left := part.name == "kubeadm" || part.name == "lint" && *others != ""
@@ -195,10 +196,9 @@ func openCache(ctx context.Context) (buildcache.Cache, error) {
 	return cache, nil
 }
 
-func newTestRun(t *tree.Tree, cache buildcache.Cache, only string) *testRun {
+func newTestRun(t *tree.Tree, only string) *testRun {
 	return &testRun{
 		Runner:  &testrun.Runner{Out: os.Stdout, LogDir: filepath.Join(t.Output, "logs")},
-		cache:   cache,
 		source:  t,
 		repo:    t.Repo,
 		release: t.Release.Name,

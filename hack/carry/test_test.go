@@ -73,7 +73,7 @@ func builtRelease(t *testing.T) *testRun {
 		t.Fatal(err)
 	}
 	writeFiles(t, tree.Dir(), map[string]string{".git/carry/state.json": `{"head": "` + head + `"}`})
-	r := newTestRun(tree, buildcache.Cache{}, "")
+	r := newTestRun(tree, "")
 	r.Out = &bytes.Buffer{}
 	if r.built, err = r.content(t.Context()); err != nil || r.built == "" {
 		t.Fatalf("%q, %v", r.built, err)

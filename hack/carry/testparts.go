@@ -18,7 +18,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -93,18 +92,18 @@ func unitPart(ctx context.Context, r *testRun) error {
 		step.Env = r.plan.Env
 		// Packages of which tests get skipped have a go command each.
 		step.Parallel = 3
-		run := func() error { return r.Run(ctx, step) }
+		run := func(env []string) error {
+			step.Env = append(step.Env, env...)
+			return r.Run(ctx, step)
+		}
 		if slices.Contains(step.Flags, "-race") {
 			// The race detector is written in C++.
 			step.Env = append(slices.Clone(step.Env), "CGO_ENABLED=1")
-			run = func() error {
-				return r.apart("race", func(env []string) error {
-					step.Env = append(step.Env, env...)
-					return r.Run(ctx, step)
-				})
-			}
+			err = r.apart("race", run)
+		} else {
+			err = run(nil)
 		}
-		if err := run(); err != nil {
+		if err != nil {
 			return err
 		}
 	}
@@ -114,11 +113,7 @@ func unitPart(ctx context.Context, r *testRun) error {
 // apart calls a function with the environment of a part of the run that compiles what no
 // other part needs.
 func (r *testRun) apart(name string, f func(env []string) error) error {
-	env, done, err := r.cache.Apart(filepath.Join(r.output, "gocache-"+name))
-	if err != nil {
-		return err
-	}
-	return errors.Join(f(env), done())
+	return r.cache.Apart(filepath.Join(r.output, "gocache-"+name), f)
 }
 
 func anyTarget(testplan.Target) bool { return true }

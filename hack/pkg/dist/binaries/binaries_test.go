@@ -102,6 +102,22 @@ func TestBuild(t *testing.T) {
 	}
 }
 
+// TestEnviron checks that a debugger finds what it needs in binaries that are for it. The
+// go command takes the last setting of a variable.
+func TestEnviron(t *testing.T) {
+	for _, debug := range []bool{false, true} {
+		flags := ""
+		for _, setting := range (Options{Debug: debug}).environ() {
+			if value, ok := strings.CutPrefix(setting, "GOFLAGS="); ok {
+				flags = value
+			}
+		}
+		if strings.Contains(flags, "-dwarf=false") == debug || !strings.Contains(flags, "-trimpath") {
+			t.Errorf("debug %t: GOFLAGS=%s", debug, flags)
+		}
+	}
+}
+
 func TestBuildFails(t *testing.T) {
 	o := module(t)
 	write(t, filepath.Join(o.Tree, "cmd/kube-this/broken.go"), "package main\n\nvar x = undefinedName\n")

@@ -18,6 +18,7 @@ limitations under the License.
 package buildcache
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"syscall"
@@ -36,21 +37,25 @@ type Cache struct {
 	Frugal bool
 }
 
-// Apart returns what a part of the run has to add to the environment of its go commands, and
-// a function to be called after it. The part shares no compiled package with others, or
-// few. Without room for all of them, it has a build cache of its own in the folder dir.
-func (c Cache) Apart(dir string) (env []string, done func() error, err error) {
+// Apart calls a function with what a part of the run has to add to the environment of its
+// go commands. The part shares no compiled package with others, or few. Without room for
+// all of them, it has a build cache of its own in the folder dir.
+func (c Cache) Apart(dir string, part func(env []string) error) error {
 	if !c.Frugal {
-		return nil, func() error { return nil }, nil
-	}
-	remove := func() error {
-		if err := os.RemoveAll(dir); err != nil {
-			return fmt.Errorf("remove a build cache: %w", err)
-		}
-		return nil
+		return part(nil)
 	}
 	// A run that was killed did not remove it.
-	return []string{"GOCACHE=" + dir}, remove, remove()
+	if err := remove(dir); err != nil {
+		return err
+	}
+	return errors.Join(part([]string{"GOCACHE=" + dir}), remove(dir))
+}
+
+func remove(dir string) error {
+	if err := os.RemoveAll(dir); err != nil {
+		return fmt.Errorf("remove a build cache: %w", err)
+	}
+	return nil
 }
 
 // Free returns how many bytes may still be written to the disk with the folder.

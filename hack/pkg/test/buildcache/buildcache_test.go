@@ -41,18 +41,17 @@ func TestApart(t *testing.T) {
 	}
 	write()
 	for _, frugal := range []bool{false, true} {
-		env, done, err := Cache{Frugal: frugal}.Apart(dir)
+		err := Cache{Frugal: frugal}.Apart(dir, func(env []string) error {
+			if want := []string{"GOCACHE=" + dir}; frugal && !slices.Equal(env, want) || !frugal && len(env) > 0 {
+				t.Errorf("frugal %t: environment %q", frugal, env)
+			}
+			if exists() == frugal {
+				t.Errorf("frugal %t: what an earlier run left is there: %t", frugal, exists())
+			}
+			write()
+			return nil
+		})
 		if err != nil {
-			t.Fatal(err)
-		}
-		if want := []string{"GOCACHE=" + dir}; frugal && !slices.Equal(env, want) || !frugal && len(env) > 0 {
-			t.Errorf("frugal %t: environment %q", frugal, env)
-		}
-		if exists() == frugal {
-			t.Errorf("frugal %t: what an earlier run left is there: %t", frugal, exists())
-		}
-		write()
-		if err := done(); err != nil {
 			t.Fatal(err)
 		}
 		if exists() == frugal {

@@ -127,8 +127,9 @@ func (r *Runner) printf(format string, args ...any) {
 // a build. It counts as one failed test.
 func (r *Runner) Fail(what string, err error) {
 	r.failed++
-	r.failures = append(r.failures, failure{what: r.Prefix + what, tail: strings.Split(strings.TrimSpace(err.Error()), "\n")})
-	r.printf("  FAIL  %s%s\n%s", r.Prefix, what, quote(r.failures[len(r.failures)-1].tail))
+	lines := strings.Split(strings.TrimSpace(err.Error()), "\n")
+	r.failures = append(r.failures, failure{what: r.Prefix + what, tail: lines})
+	r.printf("  FAIL  %s%s\n%s", r.Prefix, what, quote(lines))
 }
 
 // Do runs a check which is not a Go test. It counts as one test.
