@@ -294,6 +294,26 @@ func TestProcess(t *testing.T) {
 	}
 }
 
+// TestMarkAtOnce asks for the mark while the kernel still starts the program.
+func TestMarkAtOnce(t *testing.T) {
+	c := newCluster(t)
+	for range 500 {
+		cmd := exec.Command("sleep", "1000")
+		cmd.Env = []string{marker + "=" + c.Options.Dir, "PATH=" + os.Getenv("PATH")}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		marked := c.isMarked(cmd.Process.Pid)
+		if err := cmd.Process.Kill(); err != nil {
+			t.Error(err)
+		}
+		_ = cmd.Wait()
+		if !marked {
+			t.Fatal("a process is not found by its mark while it starts")
+		}
+	}
+}
+
 // TestDownRemovesAll takes down a cluster of which only the state is left, as
 // after a crash.
 func TestDownRemovesAll(t *testing.T) {

@@ -72,12 +72,14 @@ func (c *Cluster) down(ctx context.Context) error {
 			}
 		}
 	}
-	// Whatever else there may be, for example of an "up" that was killed.
-	for _, pid := range c.marked() {
-		killPID(pid)
-	}
+	// Whatever else there may be, for example of an "up" that was killed. They
+	// may start others until all are gone.
 	if err := poll(ctx, 10*time.Second, "processes of the cluster", func(context.Context) error {
-		if pids := c.marked(); len(pids) > 0 {
+		pids := c.marked()
+		for _, pid := range pids {
+			killPID(pid)
+		}
+		if len(pids) > 0 {
 			return fmt.Errorf("%d still run: %v", len(pids), pids)
 		}
 		return nil

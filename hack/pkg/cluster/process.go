@@ -59,6 +59,9 @@ type procStat struct {
 	parent  int
 	session int
 	started uint64
+	// code is where the program begins in memory. It is 0 while the kernel
+	// still loads the program.
+	code uint64
 }
 
 func readStat(pid int) (procStat, error) {
@@ -69,7 +72,7 @@ func readStat(pid int) (procStat, error) {
 	// The name, which may contain anything, ends with the last parenthesis.
 	i := bytes.LastIndexByte(content, ')')
 	fields := strings.Fields(string(content[i+1:]))
-	if i < 0 || len(fields) < 20 {
+	if i < 0 || len(fields) < 24 {
 		return procStat{}, fmt.Errorf("/proc/%d/stat: %q", pid, content)
 	}
 	parent, err := strconv.Atoi(fields[1])
@@ -81,7 +84,11 @@ func readStat(pid int) (procStat, error) {
 		return procStat{}, err
 	}
 	started, err := strconv.ParseUint(fields[19], 10, 64)
-	return procStat{state: fields[0][0], parent: parent, session: session, started: started}, err
+	if err != nil {
+		return procStat{}, err
+	}
+	code, err := strconv.ParseUint(fields[23], 10, 64)
+	return procStat{state: fields[0][0], parent: parent, session: session, started: started, code: code}, err
 }
 
 func bootID() string {
@@ -276,16 +283,37 @@ func allProcesses() []int {
 
 // marked are the processes which inherited the marker of this cluster.
 func (c *Cluster) marked() []int {
+	return slices.DeleteFunc(allProcesses(), func(pid int) bool { return pid == os.Getpid() || !c.isMarked(pid) })
+}
+
+func (c *Cluster) isMarked(pid int) bool {
 	want := []byte(marker + "=" + c.Options.Dir)
-	var pids []int
-	for _, pid := range allProcesses() {
-		environ, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "environ"))
-		if err != nil || pid == os.Getpid() {
-			continue
+	return slices.ContainsFunc(bytes.Split(environment(pid), []byte{0}), func(kv []byte) bool { return bytes.Equal(kv, want) })
+}
+
+// environment is what a process was started with. It is empty for one that has
+// ended or belongs to the kernel.
+//
+// A process that starts a program gives up its old memory before the
+// environment is in the new one. That takes longer on a busy machine, and the
+// file is empty meanwhile, as if the process had no environment.
+func environment(pid int) []byte {
+	dir := filepath.Join("/proc", strconv.Itoa(pid))
+	for range 1000 {
+		// In this order: between the two the program may be complete.
+		stat, err := readStat(pid)
+		if err != nil {
+			return nil
 		}
-		if slices.ContainsFunc(bytes.Split(environ, []byte{0}), func(kv []byte) bool { return bytes.Equal(kv, want) }) {
-			pids = append(pids, pid)
+		content, err := os.ReadFile(filepath.Join(dir, "environ"))
+		if err != nil || len(content) > 0 || stat.code != 0 {
+			return content
 		}
+		// Neither the kernel's own processes nor those that ended have a program.
+		if _, err := os.Readlink(filepath.Join(dir, "exe")); err != nil {
+			return nil
+		}
+		time.Sleep(time.Millisecond)
 	}
-	return pids
+	return nil
 }
