@@ -119,6 +119,7 @@ func (pl *DynamicResources) prepareReservedFor(ctx context.Context, pod *v1.Pod,
 		s.informationsForClaim[index].latest = func() (*resourceapi.ResourceClaim, error) {
 			return pl.draManager.ResourceClaims().Get(claim.Namespace, claim.Name)
 		}
+		s.informationsForClaim[index].inUse = func() bool { return pl.claimUsers.inUse(claim) }
 		s.informationsForClaim[index].admit = admitIncarnation
 		s.informationsForClaim[index].reservation = func(claim *resourceapi.ResourceClaim) (*resourceapi.ResourceClaimConsumerReference, error) {
 			switch {

@@ -17,8 +17,6 @@ limitations under the License.
 package dynamicresources
 
 import (
-	"slices"
-
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 )
@@ -42,7 +40,7 @@ func (pl *DynamicResources) preBindNotNeeded(state *stateData, pod *v1.Pod) bool
 		if state.informationsForClaim[index].reservation != nil {
 			forWorkload = true
 		}
-		if newClaimReservation(state, index, pod).check(latest) != nil || hasAnyBindingCondition(latest) {
+		if newClaimReservation(state, index, pod).check(latest) != nil || hasAnyBindingCondition(latest.Status.Allocation) {
 			return false
 		}
 		latestClaims[index] = latest
@@ -60,11 +58,4 @@ func (pl *DynamicResources) preBindNotNeeded(state *stateData, pod *v1.Pod) bool
 		state.claims.set(index, claim)
 	}
 	return true
-}
-
-// hasAnyBindingCondition returns true if PreBind has to wait for the devices.
-func hasAnyBindingCondition(claim *resourceapi.ResourceClaim) bool {
-	return slices.ContainsFunc(claim.Status.Allocation.Devices.Results, func(result resourceapi.DeviceRequestAllocationResult) bool {
-		return len(result.BindingConditions) > 0
-	})
 }

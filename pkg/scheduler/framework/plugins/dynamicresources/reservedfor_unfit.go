@@ -128,18 +128,30 @@ func isDone(pod *v1.Pod) bool {
 func (u *claimUsers) waitForUsers(pod *v1.Pod, claim *resourceapi.ResourceClaim) bool {
 	u.mutex.Lock()
 	defer u.mutex.Unlock()
-	name := nameOf(claim)
+	unfit := u.get(nameOf(claim))
+	if !u.isAssigned(nameOf(claim), unfit) {
+		return false
+	}
+	unfit.waiters[pod.UID] = pod
+	return true
+}
+
+// inUse returns true if some pod uses the claim.
+func (u *claimUsers) inUse(claim *resourceapi.ResourceClaim) bool {
+	u.mutex.Lock()
+	defer u.mutex.Unlock()
+	return u.isAssigned(nameOf(claim), u.get(nameOf(claim)))
+}
+
+// get returns what is known about the claim.
+func (u *claimUsers) get(name types.NamespacedName) *unfitClaim {
 	unfit := u.claims[name]
 	if unfit == nil {
 		u.makeRoom()
 		unfit = &unfitClaim{waiters: make(map[types.UID]*v1.Pod)}
 		u.claims[name] = unfit
 	}
-	if !u.isAssigned(name, unfit) {
-		return false
-	}
-	unfit.waiters[pod.UID] = pod
-	return true
+	return unfit
 }
 
 func (u *claimUsers) isAssigned(name types.NamespacedName, unfit *unfitClaim) bool {

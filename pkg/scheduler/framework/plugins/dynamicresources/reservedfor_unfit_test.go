@@ -54,7 +54,11 @@ func (t *sharedClaimsTest) cannotFit(pod *v1.Pod) *fwk.Status {
 	t.tCtx.Helper()
 	cycle, status := t.preFilter(pod)
 	require.Nil(t.tCtx, status)
-	require.False(t.tCtx, t.p.Filter(t.tCtx, cycle.state, cycle.pod, t.nodeInfos[1]).IsSuccess())
+	if cycle.names == nil {
+		require.False(t.tCtx, t.p.Filter(t.tCtx, cycle.state, cycle.pod, t.nodeInfos[1]).IsSuccess())
+	} else {
+		require.NotContains(t.tCtx, cycle.names, node2Name)
+	}
 	_, status = t.p.PostFilter(t.tCtx, cycle.state, cycle.pod, nil)
 	return status
 }
@@ -73,6 +77,7 @@ func TestReservedForUnfit(t *testing.T) {
 		keep  bool
 	}{
 		"unused":          {},
+		"running-no-name": {claim: changed(newWorkloadClaim(workloadRefWithUID), selectNodes(labelledNodes)), pods: []apiruntime.Object{assigned(newJobPod("running"), nodeName)}, keep: true},
 		"pending":         {pods: []apiruntime.Object{newJobPod("pending")}},
 		"running":         {pods: []apiruntime.Object{assigned(newJobPod("running"), nodeName)}, keep: true},
 		"node-gone":       {pods: []apiruntime.Object{assigned(newJobPod("running"), "no-such-node")}, keep: true},

@@ -83,6 +83,9 @@ type sharedClaim struct {
 	// admit is set if not each entry that fits into status.reservedFor may be added.
 	admit admitFunc
 
+	// inUse is set if PostFilter gives up the allocation as soon as no pod uses it.
+	inUse func() bool
+
 	// latest is set together with reservation. It returns what is in the cache.
 	latest func() (*resourceapi.ResourceClaim, error)
 }

@@ -26,6 +26,7 @@ import (
 type (
 	frameworkHandle      = framework.Handle
 	frameworkPlugin      = framework.Plugin
+	preFilterResult      = framework.PreFilterResult
 	resourceClaimTracker = framework.ResourceClaimTracker
 	sharedDRAManager     = framework.SharedDRAManager
 )

@@ -26,6 +26,7 @@ import (
 type (
 	frameworkHandle      = fwk.Handle
 	frameworkPlugin      = fwk.Plugin
+	preFilterResult      = fwk.PreFilterResult
 	resourceClaimTracker = fwk.ResourceClaimTracker
 	sharedDRAManager     = fwk.SharedDRAManager
 )

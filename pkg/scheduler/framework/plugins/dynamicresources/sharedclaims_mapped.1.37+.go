@@ -21,6 +21,11 @@ import (
 	"k8s.io/utils/ptr"
 )
 
+// skipsNodeOperations returns true if only nodes which declare that can use the allocation.
+func skipsNodeOperations(allocation *resourceapi.AllocationResult) bool {
+	return allocationResultRequiresDRAOptionalNodeOperations(allocation)
+}
+
 // mapsNodeResources returns true if a device comes with resources of the node. Only one pod may
 // use such a claim. Filter finds the others in status.reservedFor and among the pods of the
 // same group, therefore all other pods have to wait until the allocation is stored.

@@ -72,6 +72,16 @@ func (pl *DynamicResources) isReservedForPod(pod *v1.Pod, claim *resourceapi.Res
 // setAllocationTimestamp does nothing because there is no such field.
 func (pl *DynamicResources) setAllocationTimestamp(*resourceapi.AllocationResult) {}
 
+// hasExtendedResourceClaim returns false because there is no such claim.
+func hasExtendedResourceClaim(*stateData) bool {
+	return false
+}
+
+// dependsOnNode returns false because Filter checks nothing but the node selector.
+func (pl *DynamicResources) dependsOnNode(*resourceapi.AllocationResult) bool {
+	return false
+}
+
 // sameShare returns true because devices are not shared.
 func sameShare(*resourceapi.DeviceRequestAllocationResult, *resourceapi.DeviceRequestAllocationResult) bool {
 	return true

@@ -73,6 +73,16 @@ func (pl *DynamicResources) setAllocationTimestamp(allocation *resourceapi.Alloc
 	}
 }
 
+// hasExtendedResourceClaim returns true if Filter has to count extended resources.
+func hasExtendedResourceClaim(s *stateData) bool {
+	return s.claims.extendedResourceClaim() != nil
+}
+
+// dependsOnNode returns true if Filter checks more than the node selector of the allocation.
+func (pl *DynamicResources) dependsOnNode(allocation *resourceapi.AllocationResult) bool {
+	return pl.fts.EnableDRANodeAllocatableResources || hasAnyBindingCondition(allocation) || skipsNodeOperations(allocation)
+}
+
 // sameShare returns true if both results are for the same share of a device, provided
 // that they are for the same device.
 func sameShare(a, b *resourceapi.DeviceRequestAllocationResult) bool {

@@ -20,6 +20,7 @@ package dynamicresources
 
 import (
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/feature"
 )
@@ -39,9 +40,12 @@ func testArgs() apiruntime.Object {
 	return nil
 }
 
-func (c *podCycle) callPreFilter() *framework.Status {
-	_, status := c.p.PreFilter(c.tCtx, c.state, c.pod)
-	return status
+func (c *podCycle) preFilterNodes() (sets.Set[string], *framework.Status) {
+	result, status := c.p.PreFilter(c.tCtx, c.state, c.pod)
+	if result == nil {
+		return nil, status
+	}
+	return result.NodeNames, status
 }
 
 func (c *podCycle) preBindPreFlight() *framework.Status {

@@ -20,6 +20,7 @@ package dynamicresources
 
 import (
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/dynamic-resource-allocation/resourceslice/tracker"
 	fwk "k8s.io/kube-scheduler/framework"
@@ -59,9 +60,12 @@ func testArgs() apiruntime.Object {
 	return getDefaultDynamicResourcesArgs()
 }
 
-func (c *podCycle) callPreFilter() *fwk.Status {
-	_, status := c.p.PreFilter(c.tCtx, c.state, c.pod, c.nodeInfos)
-	return status
+func (c *podCycle) preFilterNodes() (sets.Set[string], *fwk.Status) {
+	result, status := c.p.PreFilter(c.tCtx, c.state, c.pod, c.nodeInfos)
+	if result == nil {
+		return nil, status
+	}
+	return result.NodeNames, status
 }
 
 func (c *podCycle) preBindPreFlight() *fwk.Status {

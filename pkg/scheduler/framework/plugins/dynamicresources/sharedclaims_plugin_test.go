@@ -22,6 +22,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/sets"
 	cgotesting "k8s.io/client-go/testing"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
@@ -34,6 +35,8 @@ import (
 
 // hasPreBindPreFlight is true if PreBind does not get called when there is nothing to do.
 const hasPreBindPreFlight = true
+
+type preFilterResult = fwk.PreFilterResult
 
 func newCycleState() cycleState {
 	return framework.NewCycleState()
@@ -60,9 +63,12 @@ func setupSharedClaims(tCtx ktesting.TContext, nodes []*v1.Node, claims []*resou
 	return setup(tCtx, nil, nodes, claims, []*resourceapi.DeviceClass{deviceClass}, podGroups, others, feats, false, apiReactors)
 }
 
-func (c *podCycle) callPreFilter() *fwk.Status {
-	_, status := c.p.PreFilter(c.tCtx, c.state, c.pod, c.nodeInfos)
-	return status
+func (c *podCycle) preFilterNodes() (sets.Set[string], *fwk.Status) {
+	result, status := c.p.PreFilter(c.tCtx, c.state, c.pod, c.nodeInfos)
+	if result == nil {
+		return nil, status
+	}
+	return result.NodeNames, status
 }
 
 func (c *podCycle) preBindPreFlight() *fwk.Status {

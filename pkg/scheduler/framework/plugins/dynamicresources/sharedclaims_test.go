@@ -338,6 +338,10 @@ type podCycle struct {
 	*sharedClaimsTest
 	pod   *v1.Pod
 	state cycleState
+
+	// skipped and names are what PreFilter wants of Filter.
+	skipped bool
+	names   sets.Set[string]
 }
 
 func (t *sharedClaimsTest) preFilter(pod *v1.Pod) (*podCycle, *fwk.Status) {
@@ -355,8 +359,8 @@ func (t *sharedClaimsTest) preFilter(pod *v1.Pod) (*podCycle, *fwk.Status) {
 // filter returns the names of the nodes where the pod could run.
 func (c *podCycle) filter() []string {
 	var nodes []string
-	for _, nodeInfo := range c.nodeInfos {
-		if c.p.Filter(c.tCtx, c.state, c.pod, nodeInfo).IsSuccess() {
+	for i, nodeInfo := range c.nodeInfos {
+		if c.callFilter(i) {
 			nodes = append(nodes, nodeInfo.Node().Name)
 		}
 	}

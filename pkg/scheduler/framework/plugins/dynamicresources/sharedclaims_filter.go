@@ -1,0 +1,102 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package dynamicresources
+
+import (
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	fwk "k8s.io/kube-scheduler/framework"
+)
+
+// This file keeps Filter from being called for nodes where its answer is known. With
+// thousands of nodes, asking once for each of them is most of what an allocated claim costs.
+
+// limitFilter gets called at the end of PreFilter. It returns Skip if Filter would accept
+// each node and have nothing to remember for Reserve. Otherwise it returns the names of
+// the nodes for which Filter has to be called, nil for all of them.
+func (pl *DynamicResources) limitFilter(pod *v1.Pod, s *stateData) (sets.Set[string], *fwk.Status) {
+	if !pl.fts.EnableDRASharedClaims || s.allocator != nil || hasExtendedResourceClaim(s) {
+		return nil, nil
+	}
+	skip := true
+	var names sets.Set[string]
+	for index, claim := range s.claims.allUserClaims() {
+		if s.informationsForClaim[index].availableOnNodes == nil {
+			skip = skip && !pl.dependsOnNode(claim.Status.Allocation)
+			continue
+		}
+		skip = false
+		available := nodeNames(claim.Status.Allocation.NodeSelector)
+		if available == nil || !pl.staysAllocated(pod, s, index) {
+			continue
+		}
+		if names == nil {
+			names = available
+		} else {
+			names = names.Intersection(available)
+		}
+		// As if Filter had been called for some other node: PostFilter may have to
+		// wait for the end of the pods that use the claim.
+		if s.unavailableClaims == nil {
+			s.unavailableClaims = sets.New[int]()
+		}
+		s.unavailableClaims.Insert(index)
+	}
+	if skip {
+		return nil, fwk.NewStatus(fwk.Skip)
+	}
+	return names, nil
+}
+
+// staysAllocated returns true if PostFilter cannot deallocate the claim for the pod. If it can,
+// then it must only do so if the allocation is what keeps the pod from some node. Filter
+// finds that out, but only for nodes which other plugins accept.
+func (pl *DynamicResources) staysAllocated(pod *v1.Pod, s *stateData, index int) bool {
+	if isInGroup(pod) {
+		// The pods of the group may be the only ones.
+		return false
+	}
+	info := &s.informationsForClaim[index]
+	if info.pending != nil {
+		return true
+	}
+	if info.inUse != nil {
+		return info.inUse()
+	}
+	refs := s.claims.get(index).Status.ReservedFor
+	return len(refs) > 1 || len(refs) == 1 && refs[0].UID != pod.UID
+}
+
+// nodeNames returns the names of all nodes which the selector can match, nil if it does not select
+// by name.
+func nodeNames(selector *v1.NodeSelector) sets.Set[string] {
+	names := sets.New[string]()
+	for _, term := range selector.NodeSelectorTerms {
+		byName := false
+		for _, field := range term.MatchFields {
+			if field.Key == metav1.ObjectNameField && field.Operator == v1.NodeSelectorOpIn {
+				names.Insert(field.Values...)
+				byName = true
+			}
+		}
+		if !byName {
+			return nil
+		}
+	}
+	return names
+}

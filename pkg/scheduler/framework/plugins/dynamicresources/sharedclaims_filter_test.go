@@ -1,0 +1,202 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package dynamicresources
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/feature"
+	st "k8s.io/kubernetes/pkg/scheduler/testing"
+	"k8s.io/kubernetes/test/utils/ktesting"
+)
+
+// callPreFilter does not return Skip. All tests of claims still call Filter, see callFilter.
+func (c *podCycle) callPreFilter() *fwk.Status {
+	names, status := c.preFilterNodes()
+	c.skipped, c.names = status.IsSkip(), names
+	if c.skipped {
+		return nil
+	}
+	return status
+}
+
+// callFilter returns true if the pod can run on a node. It always calls Filter, and
+// checks that PreFilter knew the answer if it said so.
+func (c *podCycle) callFilter(index int) bool {
+	c.tCtx.Helper()
+	nodeInfo := c.nodeInfos[index]
+	name := nodeInfo.Node().Name
+	status := c.p.Filter(c.tCtx, c.state, c.pod, nodeInfo)
+	state, err := getStateData(c.state)
+	require.NoError(c.tCtx, err)
+	if c.skipped {
+		require.Nil(c.tCtx, status, "Filter of %s on %s was skipped", c.pod.Name, name)
+		require.Empty(c.tCtx, state.nodeAllocations, "Reserve uses what Filter was not called for")
+	}
+	if c.names != nil && !c.names.Has(name) {
+		require.Equal(c.tCtx, fwk.UnschedulableAndUnresolvable, status.Code(), "Filter of %s on %s was not wanted", c.pod.Name, name)
+	}
+	return status.IsSuccess()
+}
+
+// selectNodes makes the allocation available where one of the terms matches, on all nodes without any.
+func selectNodes(terms ...v1.NodeSelectorTerm) func(claim *resourceapi.ResourceClaim) {
+	return func(claim *resourceapi.ResourceClaim) {
+		claim.Status.Allocation.NodeSelector = nil
+		if len(terms) > 0 {
+			claim.Status.Allocation.NodeSelector = &v1.NodeSelector{NodeSelectorTerms: terms}
+		}
+	}
+}
+
+func namedNode(name string) v1.NodeSelectorTerm {
+	return v1.NodeSelectorTerm{MatchFields: []v1.NodeSelectorRequirement{{Key: "metadata.name", Operator: v1.NodeSelectorOpIn, Values: []string{name}}}}
+}
+
+var labelledNodes = v1.NodeSelectorTerm{MatchExpressions: []v1.NodeSelectorRequirement{{Key: "zone", Operator: v1.NodeSelectorOpIn, Values: []string{"a"}}}}
+
+func changed(claim *resourceapi.ResourceClaim, changes ...func(claim *resourceapi.ResourceClaim)) *resourceapi.ResourceClaim {
+	claim = claim.DeepCopy()
+	for _, change := range changes {
+		change(claim)
+	}
+	return claim
+}
+
+// limitFilterTest is a claim whose allocation allows some nodes.
+type limitFilterTest struct {
+	features func(feats *feature.Features)
+	claim    *resourceapi.ResourceClaim
+	// inFlight is an allocation that is not stored yet.
+	inFlight  *resourceapi.ResourceClaim
+	wantSkip  bool
+	wantNames []string
+	// wantNodes are those which Filter accepts.
+	wantNodes []string
+}
+
+func (tc limitFilterTest) run(tCtx ktesting.TContext) {
+	feats := sharedClaimsFeatures()
+	if tc.features != nil {
+		tc.features(&feats)
+	}
+	test := newSharedClaimsTest(tCtx, feats, []*resourceapi.ResourceClaim{tc.claim})
+	if tc.inFlight != nil {
+		require.NoError(tCtx, test.p.pendingAllocations().SignalClaimPendingAllocation(test.claim().UID, tc.inFlight))
+	}
+	cycle, status := test.preFilter(newSharingPod("pod-1"))
+	require.Nil(tCtx, status)
+	assert.Equal(tCtx, tc.wantSkip, cycle.skipped, "Skip")
+	if tc.wantNames == nil {
+		assert.Nil(tCtx, cycle.names)
+	} else {
+		assert.Equal(tCtx, tc.wantNames, sets.List(cycle.names))
+	}
+	assert.Equal(tCtx, tc.wantNodes, cycle.filter())
+}
+
+// TestLimitFilter covers for which nodes Filter gets called.
+func TestLimitFilter(t *testing.T) {
+	anywhere := selectNodes()
+	allNodes := []string{nodeName, node2Name}
+	inUse := newAllocatedSharedClaim(podReferences(1)...)
+	ownReference := resourceapi.ResourceClaimConsumerReference{Resource: "pods", Name: "pod-1", UID: "pod-1"}
+	off := func(feats *feature.Features) { feats.EnableDRASharedClaims = false }
+	for name, tc := range map[string]limitFilterTest{
+		"any-node":            {claim: changed(inUse, anywhere), wantSkip: true, wantNodes: allNodes},
+		"any-node-unused":     {claim: changed(newAllocatedSharedClaim(), anywhere), wantSkip: true, wantNodes: allNodes},
+		"any-node-gate-off":   {features: off, claim: changed(inUse, anywhere), wantNodes: allNodes},
+		"any-node-in-flight":  {claim: newSharedClaim(), inFlight: changed(newAllocatedSharedClaim(), anywhere), wantSkip: true, wantNodes: allNodes},
+		"not-allocated":       {claim: newSharedClaim(), wantNodes: allNodes},
+		"one-node":            {claim: changed(inUse, selectNodes(namedNode(nodeName))), wantNames: []string{nodeName}, wantNodes: []string{nodeName}},
+		"one-node-in-flight":  {claim: newSharedClaim(), inFlight: changed(newAllocatedSharedClaim(), selectNodes(namedNode(node2Name))), wantNames: []string{node2Name}, wantNodes: []string{node2Name}},
+		"one-node-gate-off":   {features: off, claim: changed(inUse, selectNodes(namedNode(nodeName))), wantNodes: []string{nodeName}},
+		"several-nodes":       {claim: changed(inUse, selectNodes(namedNode("gone"), namedNode(nodeName), namedNode(node2Name))), wantNames: []string{"gone", nodeName, node2Name}, wantNodes: allNodes},
+		"gone-node":           {claim: changed(inUse, selectNodes(namedNode("gone"))), wantNames: []string{"gone"}},
+		"name-or-label":       {claim: changed(inUse, selectNodes(namedNode(nodeName), labelledNodes)), wantNodes: []string{nodeName}},
+		"label":               {claim: changed(inUse, selectNodes(labelledNodes))},
+		"one-node-unused":     {claim: changed(newAllocatedSharedClaim(), selectNodes(namedNode(nodeName))), wantNodes: []string{nodeName}},
+		"one-node-for-itself": {claim: changed(newAllocatedSharedClaim(ownReference), selectNodes(namedNode(nodeName))), wantNodes: []string{nodeName}},
+		"no-node":             {claim: changed(inUse, func(claim *resourceapi.ResourceClaim) { claim.Status.Allocation.NodeSelector = &v1.NodeSelector{} }), wantNames: []string{}},
+	} {
+		syncTest(t, name, tc.run)
+	}
+
+	// The pod needs what the claims have in common.
+	syncTest(t, "several-claims", func(tCtx ktesting.TContext) {
+		claims := []*resourceapi.ResourceClaim{
+			changed(inUse, anywhere),
+			changed(inUse, selectNodes(namedNode(nodeName), namedNode(node2Name)), func(claim *resourceapi.ResourceClaim) { claim.Name = "second" }),
+			changed(inUse, selectNodes(namedNode(node2Name), namedNode("gone")), func(claim *resourceapi.ResourceClaim) { claim.Name = "third" }),
+		}
+		test := newSharedClaimsTest(tCtx, sharedClaimsFeatures(), claims)
+		pod := newSharingPod("pod-1")
+		for _, claim := range claims[1:] {
+			pod.Spec.ResourceClaims = append(pod.Spec.ResourceClaims, v1.PodResourceClaim{Name: claim.Name, ResourceClaimName: &claim.Name})
+		}
+		cycle, status := test.preFilter(pod)
+		require.Nil(tCtx, status)
+		assert.False(tCtx, cycle.skipped)
+		assert.Equal(tCtx, []string{node2Name}, sets.List(cycle.names))
+		assert.Equal(tCtx, []string{node2Name}, cycle.filter())
+
+		// One more must be allocated.
+		test.change(func(claim *resourceapi.ResourceClaim) { claim.Status = resourceapi.ResourceClaimStatus{} })
+		cycle, status = test.preFilter(pod)
+		require.Nil(tCtx, status)
+		assert.False(tCtx, cycle.skipped)
+		assert.Nil(tCtx, cycle.names)
+	})
+
+	// Pods without a claim had nothing to do with Filter before.
+	syncTest(t, "no-claim", func(tCtx ktesting.TContext) {
+		test := newSharedClaimsTest(tCtx, sharedClaimsFeatures(), nil)
+		cycle := &podCycle{sharedClaimsTest: test, pod: st.MakePod().Name("pod-1").Namespace(namespace).Obj(), state: newCycleState()}
+		names, status := cycle.preFilterNodes()
+		assert.Nil(tCtx, names)
+		assert.True(tCtx, status.IsSkip())
+	})
+}
+
+// callFilterAnyway lets upstream's test of the plugin call Filter for all nodes, also where
+// PreFilter knew the answer. That must be what Filter says.
+func callFilterAnyway(ctx context.Context, t assert.TestingT, tc *testContext, pod *v1.Pod, result *preFilterResult, status *fwk.Status) (*preFilterResult, *fwk.Status) {
+	state, err := getStateData(tc.state)
+	if err != nil || !tc.p.fts.EnableDRASharedClaims || len(state.informationsForClaim) == 0 {
+		return result, status
+	}
+	for _, nodeInfo := range tc.nodeInfos {
+		node := nodeInfo.Node().Name
+		switch filtered := tc.p.Filter(ctx, tc.state, pod, nodeInfo); {
+		case status.IsSkip():
+			assert.Nil(t, filtered, "Filter on %s was skipped", node)
+		case !result.AllNodes() && !result.NodeNames.Has(node):
+			assert.Equal(t, fwk.UnschedulableAndUnresolvable, filtered.Code(), "Filter on %s was not wanted", node)
+		}
+	}
+	if status.IsSkip() {
+		return nil, nil
+	}
+	return nil, status
+}
