@@ -39,6 +39,10 @@ UNTESTED ?=
 OTHERS ?= short
 # QUICK=1 makes "make bench" short.
 QUICK ?=
+# AGAINST is a checkout of Kubernetes for "make bench" to compare with. SAVE=1 makes it
+# write docs/benchmark.json.
+AGAINST ?=
+SAVE ?=
 
 CARRY := hack/carry.sh
 
@@ -121,8 +125,8 @@ lint: deps ## Lint the overlay as Kubernetes does, our other Go code, and shell 
 	@$(CARRY) lint --release "$(RELEASE)"
 
 .PHONY: bench
-bench: ## Benchmarks, patched beside unpatched. QUICK=1 is done in five minutes.
-	@$(CARRY) bench --release "$(RELEASE)" $(if $(QUICK),--quick)
+bench: ## Benchmarks, patched beside unpatched. QUICK=1 is done in five minutes. AGAINST=<checkout> compares with another fork. SAVE=1 is for the documents.
+	@$(CARRY) bench --release "$(RELEASE)" $(if $(QUICK),--quick) $(if $(AGAINST),--against "$(AGAINST)") $(if $(SAVE),--save)
 
 ##@ Develop
 

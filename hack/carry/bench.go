@@ -18,23 +18,25 @@ package main
 
 import (
 	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"kubernetes-dra/hack/pkg/bench"
 	"kubernetes-dra/hack/pkg/git"
+	"kubernetes-dra/hack/pkg/sys"
 	"kubernetes-dra/hack/pkg/tools"
 )
 
 func init() {
 	register(command{
 		name:  "bench",
-		args:  "[--release 1.36] [--quick] [--only text]",
-		short: "measure pods that share a claim, patched beside unpatched",
+		args:  "[--release 1.36] [--quick] [--only text] [--against checkout] [--save]",
+		short: "measure pods that share a claim, patched beside unpatched or another checkout",
 		run:   runBench,
 	})
 }
@@ -44,9 +46,14 @@ func runBench(ctx context.Context, args []string) error {
 	release := flags.String("release", "", "release to measure (default: that of the ledger)")
 	quick := flags.Bool("quick", false, "only what fits into five minutes")
 	only := flags.String("only", "", "run only workloads whose name has this text")
+	against := flags.String("against", "", "git checkout of the same minor release of Kubernetes, whose last commit is measured in place of the unpatched release")
+	save := flags.Bool("save", false, "write "+bench.RecordFile+", for the documents; \"make update\" does the rest")
 	dir := flags.String("tree", "", "Kubernetes tree to measure as it is, with its base tagged \"base\" (default: the one that gets built for the release)")
 	if err := flags.Parse(args); err != nil {
 		return err
+	}
+	if *save && (*quick || *only != "" || *against != "" || *dir != "") {
+		return errors.New("--save is for all that the benchmark can measure: leave out --quick, --only, --against and --tree")
 	}
 	t, err := openTree(*release)
 	if err != nil {
@@ -79,11 +86,23 @@ func runBench(ctx context.Context, args []string) error {
 	if err := os.RemoveAll(b.LogDir); err != nil {
 		return err
 	}
-	t.Log("unpatched tree")
-	if err := unpatchedTree(ctx, tree, base, b.Unpatched.Dir); err != nil {
+	beside, source := t.Release.Version, tree
+	if *against != "" {
+		beside, source, base = *against, *against, "HEAD"
+		b.Unpatched = bench.Tree{Dir: filepath.Join(output, "against"), Binary: filepath.Join(output, "against.test")}
+	}
+	commit, err := baseTree(ctx, source, base, b.Unpatched.Dir)
+	if err != nil {
 		return err
 	}
-	plan := bench.FullPlan()
+	t.Log("%s is %s at %s", b.Unpatched.Dir, beside, commit)
+	if *against != "" {
+		beside += " at " + commit
+	}
+	if err := b.Unpatched.CopyWorkloads(tree); err != nil {
+		return err
+	}
+	plan := bench.FullPlan(b.Patched.HasGroups())
 	if *quick {
 		plan = bench.QuickPlan()
 	}
@@ -100,48 +119,27 @@ func runBench(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	var claims, writes, largest, hostile []bench.Comparison
+	record := &bench.Record{
+		Version: t.Ledger.Stamp(t.Release), Beside: beside, Machine: bench.Machine(), Date: time.Now().UTC().Format(time.DateOnly), Results: results,
+	}
 	if strings.Contains("AdminAccess claims", *only) {
-		if claims, err = benchClaims(ctx, b, output); err != nil {
+		if record.Claims, err = benchClaims(ctx, b, output); err != nil {
 			return err
 		}
 	}
 	if !*quick && strings.Contains("status writes", *only) {
-		if writes, err = benchStatusWrites(ctx, b, output); err != nil {
+		if record.StatusWrites, err = benchStatusWrites(ctx, b, output); err != nil {
 			return err
 		}
 	}
-
 	if !*quick && strings.Contains("status sizes", *only) {
-		if largest, hostile, err = benchStatusSizes(ctx, b, output); err != nil {
+		if record.LargestStatus, record.HostileStatus, err = benchStatusSizes(ctx, b, output); err != nil {
 			return err
 		}
 	}
-
-	summary := fmt.Sprintf("%s, %s beside %s, on %s\n\n%s", "scheduler_perf", t.Ledger.Stamp(t.Release), t.Release.Version, bench.Machine(), bench.Table(results))
-	if goals := bench.Goals(results); goals != "" {
-		summary += "\n" + goals
-	}
-	if len(claims) > 0 {
-		summary += "\n" + bench.ClaimsTable(claims)
-	}
-	if len(writes) > 0 {
-		summary += "\n" + bench.StatusTable(writes)
-	}
-	if len(largest) > 0 {
-		summary += "\n" + bench.SizesTables(largest, hostile)
-	}
-	data, err := json.MarshalIndent(map[string]any{"machine": bench.Machine(), "version": t.Ledger.Stamp(t.Release), "results": results, "claims": claims, "statusWrites": writes, "largestStatus": largest, "hostileStatus": hostile}, "", "  ")
-	if err != nil {
+	if err := writeRecord(record, output); err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(output, "results.json"), append(data, '\n'), 0o644); err != nil {
-		return err
-	}
-	if err := os.WriteFile(filepath.Join(output, "table.md"), []byte(summary), 0o644); err != nil {
-		return err
-	}
-	fmt.Printf("\n%s\nalso in %s\n", summary, filepath.Join(output, "table.md"))
 	failed := 0
 	for _, r := range results {
 		if r.Error != "" {
@@ -151,6 +149,29 @@ func runBench(ctx context.Context, args []string) error {
 	if failed > 0 {
 		return fmt.Errorf("%d of %d workloads failed, see %s", failed, len(results), b.LogDir)
 	}
+	if !*save {
+		return nil
+	}
+	data, err := record.JSON()
+	if err != nil {
+		return err
+	}
+	return sys.WriteFile(filepath.Join(t.Repo, filepath.FromSlash(bench.RecordFile)), data, 0o644)
+}
+
+// writeRecord shows what was measured, and keeps it.
+func writeRecord(record *bench.Record, output string) error {
+	data, err := record.JSON()
+	if err != nil {
+		return err
+	}
+	tables := record.Markdown()
+	for name, content := range map[string][]byte{"results.json": data, "table.md": []byte(tables), "picture.svg": []byte(record.Results.Picture())} {
+		if err := os.WriteFile(filepath.Join(output, name), content, 0o644); err != nil {
+			return err
+		}
+	}
+	fmt.Printf("\n%s\nalso in %s\n", tables, filepath.Join(output, "table.md"))
 	return nil
 }
 
@@ -200,15 +221,6 @@ func benchStatusWrites(ctx context.Context, b *bench.Bench, output string) ([]be
 	b.Log("write the status of devices")
 	result, err := b.StatusWrites(ctx, tree)
 	return []bench.Comparison{result}, err
-}
-
-// unpatchedTree checks out the base of a tree, with nothing of ours in it but the
-// benchmark itself, and in old releases the hook that it needs in scheduler_perf.
-func unpatchedTree(ctx context.Context, tree, base, dir string) error {
-	if _, err := baseTree(ctx, tree, base, dir); err != nil {
-		return err
-	}
-	return bench.Tree{Dir: dir}.CopyWorkloads(tree)
 }
 
 // baseTree checks out the base of a tree, and returns its commit.

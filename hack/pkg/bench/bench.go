@@ -55,16 +55,31 @@ const (
 	SharedClaimForWorkload = "SharedClaimForWorkload"
 	SharedClaimFull        = "SharedClaimFull"
 	Release                = "Release"
-	// ClaimTemplate is upstream's.
+	NoClaimOneNode         = "NoClaimOneNode"
+	SharedClaimOneNode     = "SharedClaimOneNode"
+
+	// Those with groups are for releases in which pods know theirs: see groupsConfig.
+	NoClaimInGroups          = "NoClaimInGroups"
+	SharedClaimsForWorkloads = "SharedClaimsForWorkloads"
+	SharedClaimsForPodGroups = "SharedClaimsForPodGroups"
+	ReleaseWorkloads         = "ReleaseWorkloads"
+	ReleasePodGroups         = "ReleasePodGroups"
+
+	// These are upstream's.
 	ClaimTemplate = "SchedulingWithResourceClaimTemplate"
+	Claim         = "SchedulingWithResourceClaim"
 )
+
+// groupsConfig is there in a tree whose scheduler_perf has what groups need.
+const groupsConfig = Package + "/groups-config.yaml"
 
 // Run is one workload in one tree.
 type Run struct {
 	Case string `json:"case"`
-	// Pods and Nodes select the workload.
-	Pods  int `json:"pods"`
-	Nodes int `json:"nodes"`
+	// Groups, Pods and Nodes select the workload. Groups is 0 for a case without any.
+	Groups int `json:"groups,omitempty"`
+	Pods   int `json:"pods"`
+	Nodes  int `json:"nodes"`
 	// Patched is true for the tree with our features.
 	Patched bool `json:"patched"`
 	// Gate is true if the feature gate is on although the workload does not ask for it.
@@ -75,9 +90,34 @@ type Run struct {
 	Timeout time.Duration `json:"-"`
 }
 
-func (r Run) workload() string { return fmt.Sprintf("%dpods_%dnodes", r.Pods, r.Nodes) }
+func (r Run) workload() string {
+	if r.Groups > 0 {
+		return fmt.Sprintf("%dgroups_%dpods_%dnodes", r.Groups, r.Pods, r.Nodes)
+	}
+	return fmt.Sprintf("%dpods_%dnodes", r.Pods, r.Nodes)
+}
 
-func (r Run) String() string {
+// function is the benchmark with the case.
+func (r Run) function() string {
+	switch {
+	case r.Case == ClaimTemplate || r.Case == Claim:
+		return "BenchmarkPerfSchedulingUpstream"
+	case r.Groups > 0:
+		return "BenchmarkPerfSchedulingGroups"
+	}
+	return "BenchmarkPerfScheduling"
+}
+
+// size is for people.
+func (r Run) size() string {
+	size := fmt.Sprintf("%s pods, %s nodes", thousands(r.Pods), thousands(r.Nodes))
+	if r.Groups > 1 {
+		size = fmt.Sprintf("%s claims, %s", thousands(r.Groups), size)
+	}
+	return size
+}
+
+func (r Run) tree() string {
 	tree := "unpatched"
 	if r.Patched {
 		tree = "patched"
@@ -85,8 +125,10 @@ func (r Run) String() string {
 	if r.Gate {
 		tree += ", gate on"
 	}
-	return fmt.Sprintf("%s/%s (%s)", r.Case, r.workload(), tree)
+	return tree
 }
+
+func (r Run) String() string { return fmt.Sprintf("%s/%s (%s)", r.Case, r.workload(), r.tree()) }
 
 // Report is what one run measured. The fields are described in the test
 // package which writes it.
@@ -108,6 +150,8 @@ type Report struct {
 	RestCores            *float64 `json:"restCores,omitempty"`
 	IdleCores            *float64 `json:"idleCores,omitempty"`
 	FreeAfterSeconds     *float64 `json:"freeAfterSeconds,omitempty"`
+	DeleteSeconds        *float64 `json:"deleteSeconds,omitempty"`
+	CallsPerRelease      *float64 `json:"callsPerRelease,omitempty"`
 }
 
 // Burned returns how much CPU pods need that cannot be scheduled: the difference
@@ -137,6 +181,17 @@ func (r *Result) Median() *Report {
 	return &sorted[(len(sorted)-1)/2]
 }
 
+// Spread returns the lowest and the highest throughput.
+func (r *Result) Spread() (low, high float64) {
+	for i, report := range r.Reports {
+		if i == 0 || report.PodsPerSecond < low {
+			low = report.PodsPerSecond
+		}
+		high = max(high, report.PodsPerSecond)
+	}
+	return low, high
+}
+
 // QuickPlan is what fits into five minutes.
 func QuickPlan() []Run {
 	const timeout = 3 * time.Minute
@@ -158,37 +213,73 @@ func QuickPlan() []Run {
 	return runs
 }
 
-// FullPlan is everything.
-func FullPlan() []Run {
-	const timeout = 20 * time.Minute
+// FullPlan is everything that a tree can run.
+func FullPlan(groups bool) []Run {
+	const timeout = 30 * time.Minute
 	var runs []Run
-	add := func(c string, pods, nodes int, patched, gate bool) {
-		repeat := 3
-		if pods > 2000 {
-			// Long enough for one.
-			repeat = 1
+	add := func(c string, groups, pods, nodes int, patched bool) {
+		repeat := 1
+		switch {
+		case pods <= 240:
+			// Less than two seconds, in which other programs on the machine count for much.
+			repeat = 7
+		case pods <= 2000:
+			repeat = 3
 		}
-		runs = append(runs, Run{Case: c, Pods: pods, Nodes: nodes, Patched: patched, Gate: gate, Repeat: repeat, Timeout: timeout})
+		runs = append(runs, Run{Case: c, Groups: groups, Pods: pods, Nodes: nodes, Patched: patched, Repeat: repeat, Timeout: timeout})
 	}
 	for _, patched := range []bool{false, true} {
 		for _, pods := range []int{64, 240} {
-			add(NoClaim, pods, 100, patched, false)
-			add(SharedClaim, pods, 100, patched, false)
+			add(NoClaim, 0, pods, 100, patched)
+			add(SharedClaim, 0, pods, 100, patched)
 		}
 	}
-	for _, size := range []struct{ pods, nodes int }{{240, 100}, {1000, 100}, {5000, 100}, {10000, 100}, {1000, 500}, {10000, 500}} {
+	// Unpatched, 240 pods take more than a minute.
+	runs[3].Repeat = 1
+	for _, size := range []struct{ pods, nodes int }{
+		{240, 100}, {1000, 100}, {5000, 100}, {10000, 100}, {1000, 500}, {10000, 500}, {10000, 5000}, {50000, 5000},
+	} {
 		if size.pods > 240 {
-			add(NoClaim, size.pods, size.nodes, true, false)
+			add(NoClaim, 0, size.pods, size.nodes, true)
 		}
-		add(SharedClaimForWorkload, size.pods, size.nodes, true, false)
+		add(SharedClaimForWorkload, 0, size.pods, size.nodes, true)
+		if groups && size.pods < 50000 {
+			add(SharedClaimsForPodGroups, 1, size.pods, size.nodes, false)
+		}
 	}
-	add(Release, 1000, 100, true, false)
-	add(ClaimTemplate, 2000, 100, false, false)
-	add(ClaimTemplate, 2000, 100, true, false)
-	add(ClaimTemplate, 2000, 100, true, true)
-	add(SharedClaimFull, 100, 100, false, false)
-	add(SharedClaimFull, 100, 100, true, false)
+	add(NoClaimOneNode, 0, 100, 5000, true)
+	add(SharedClaimOneNode, 0, 100, 5000, true)
+	add(Release, 0, 1000, 100, true)
+	if groups {
+		add(NoClaimInGroups, 100, 5000, 50, true)
+		add(SharedClaimsForWorkloads, 100, 5000, 50, true)
+		add(SharedClaimsForPodGroups, 100, 5000, 50, false)
+		for _, size := range []struct{ groups, pods int }{{1, 1000}, {1000, 10000}} {
+			add(ReleaseWorkloads, size.groups, size.pods, 100, true)
+			add(ReleasePodGroups, size.groups, size.pods, 100, false)
+		}
+	}
+	for _, upstream := range []struct {
+		name  string
+		nodes int
+	}{{ClaimTemplate, 100}, {Claim, 200}} {
+		add(upstream.name, 0, 2000, upstream.nodes, false)
+		add(upstream.name, 0, 2000, upstream.nodes, true)
+	}
+	gate := runs[len(runs)-3]
+	gate.Gate = true
+	runs = append(runs, gate)
+	add(SharedClaimFull, 0, 100, 100, false)
+	add(SharedClaimFull, 0, 100, 100, true)
+	// They wait for a fixed time.
+	runs[len(runs)-2].Repeat, runs[len(runs)-1].Repeat = 1, 1
 	return runs
+}
+
+// HasGroups says whether the workloads with groups can run in the tree.
+func (t Tree) HasGroups() bool {
+	_, err := os.Stat(filepath.Join(t.Dir, filepath.FromSlash(groupsConfig)))
+	return err == nil
 }
 
 // Tree is a Kubernetes tree with the compiled benchmark.
@@ -251,12 +342,12 @@ type Bench struct {
 
 // Run goes through a plan. A run that fails is part of the result, the error is only
 // for not being able to continue.
-func (b *Bench) Run(ctx context.Context, plan []Run) ([]*Result, error) {
+func (b *Bench) Run(ctx context.Context, plan []Run) (Results, error) {
 	if err := os.MkdirAll(b.LogDir, 0o755); err != nil {
 		return nil, err
 	}
 	total, n := 0, 0
-	var results []*Result
+	var results Results
 	for _, run := range plan {
 		total += run.Repeat
 		results = append(results, &Result{Run: run})
@@ -314,10 +405,6 @@ func (b *Bench) one(ctx context.Context, run Run, number string) (*Report, error
 	defer func() { _ = os.RemoveAll(temp) }()
 	reportFile := filepath.Join(temp, "report.json")
 
-	function := "BenchmarkPerfScheduling"
-	if run.Case == ClaimTemplate {
-		function += "Upstream"
-	}
 	env, err := b.environ(tree, temp)
 	if err != nil {
 		return nil, err
@@ -327,7 +414,7 @@ func (b *Bench) one(ctx context.Context, run Run, number string) (*Report, error
 	defer cancel()
 	cmd := sys.Command(ctx, filepath.Join(tree.Dir, Package), append(env, "RESERVEDFOR_BENCH_REPORT="+reportFile), tree.Binary,
 		"-test.run=^$",
-		fmt.Sprintf("-test.bench=^%s$/^%s$/^%s$", function, run.Case, run.workload()),
+		fmt.Sprintf("-test.bench=^%s$/^%s$/^%s$", run.function(), run.Case, run.workload()),
 		"-test.benchtime=1x",
 		"-test.timeout=0",
 		"-perf-scheduling-label-filter=",

@@ -18,6 +18,7 @@ package bench
 
 import (
 	"context"
+	"encoding/xml"
 	"errors"
 	"go/ast"
 	"go/parser"
@@ -27,6 +28,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -205,6 +207,9 @@ sleep 1000 # shut down
 	gate := run(ClaimTemplate, 2000, true)
 	gate.Gate = true
 	plan = append(plan, gate)
+	groups := run(SharedClaimsForPodGroups, 240, false)
+	groups.Groups = 1
+	plan = append(plan, groups)
 	results, err := b.Run(context.Background(), plan)
 	if err != nil {
 		t.Fatal(err)
@@ -223,6 +228,13 @@ sleep 1000 # shut down
 	if err != nil {
 		t.Fatal(err)
 	}
+	unpatchedCalls, err := os.ReadFile(filepath.Join(b.Unpatched.Dir, "calls"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "-test.bench=^BenchmarkPerfSchedulingGroups$/^SharedClaimsForPodGroups$/^1groups_240pods_100nodes$"; !strings.Contains(string(unpatchedCalls), want) {
+		t.Errorf("no %q in:\n%s", want, unpatchedCalls)
+	}
 	for _, want := range []string{
 		"-test.bench=^BenchmarkPerfScheduling$/^SharedClaimForWorkload$/^240pods_100nodes$",
 		"-test.bench=^BenchmarkPerfSchedulingUpstream$/^SchedulingWithResourceClaimTemplate$/^2000pods_100nodes$",
@@ -234,26 +246,29 @@ sleep 1000 # shut down
 		}
 	}
 
-	table := Table(results)
+	table := results.Table()
 	for _, want := range []string{
-		"| NoClaim | unpatched | 240 | 100 | 1 | 100.0 | – |",
-		"| SharedClaim | unpatched | 240 | 100 | 1 | 1.0 | 0.01 |",
-		"| SharedClaimForWorkload | patched | 240 | 100 | 3 | 95.0 | 0.95 |",
-		"| 2 (0) | 1300 |",
-		"| SharedClaimFull | patched | 100 | 100 | 0 | exit status 1",
+		"| NoClaim | unpatched | – | 240 | 100 | 100.0 | – |",
+		"| SharedClaim | unpatched | 1 | 240 | 100 | 1.0 | 0.01 |",
+		"| SharedClaimForWorkload | patched | 1 | 240 | 100 | 95.0 (95–95) | 0.95 |",
+		"| SharedClaimsForPodGroups | unpatched | 1 | 240 | 100 | 50.0 | 0.5 |",
+		"| 2 (0) | 1,300 |",
+		"| SharedClaimFull | patched | 1 | 100 | 100 | exit status 1",
 		"patched, gate on",
 	} {
 		if !strings.Contains(table, want) {
 			t.Errorf("no %q in:\n%s", want, table)
 		}
 	}
-	goals := Goals(results)
+	goals := results.Goals()
 	for _, want := range []string{
-		"ratio to no claim, 240 pods, 100 nodes | 0.0100 | ≥ 0.9 | 0.95 | met |",
-		"the same without spec.reservedFor, 240 pods | 0.0100 | ≥ 0.3 | 0.40 | met |",
-		"writes to the claim until all pods are bound, 240 pods, 100 nodes | 0.01 per pod | ≤ 3 | 2 | met |",
-		"size of the claim, 240 pods, 100 nodes | 1300 bytes with 240 pods | < 4 KiB | 1300 bytes | met |",
-		"gate off, SchedulingWithResourceClaimTemplate | 1 | ≥ 0.97 | 1.00 | met |",
+		"`spec.reservedFor` beside no claim: 240 pods, 100 nodes | – | ≥ 0.93 | 0.95 | met |",
+		"`spec.reservedFor` beside a PodGroup: 240 pods, 100 nodes | 50.0 pods/s | > 1 | 1.90 (95.0 pods/s) | met |",
+		"without `spec.reservedFor`, beside no claim: 240 pods, 100 nodes | 0.0100 | ≥ 0.7 | 0.40 | **missed** |",
+		"writes to a claim until all pods are bound: 240 pods, 100 nodes | – | ≤ 2 | 2 | met |",
+		"size of a claim: 240 pods, 100 nodes | – | ≤ 2048 bytes | 1,300 bytes | met |",
+		"gate off, SchedulingWithResourceClaimTemplate | 1 | ≥ 0.98 | 1.00 | met |",
+		"gate on, SchedulingWithResourceClaimTemplate | 1 | ≥ 0.98 | 1.00 | met |",
 	} {
 		if !strings.Contains(goals, want) {
 			t.Errorf("no %q in:\n%s", want, goals)
@@ -265,23 +280,76 @@ sleep 1000 # shut down
 }
 
 func TestGoalsMissed(t *testing.T) {
-	cores, idle, free := 1.4, 0.2, 12.0
-	results := []*Result{
-		{Run: Run{Case: NoClaim, Pods: 1000, Nodes: 100, Patched: true}, Reports: []Report{{PodsPerSecond: 100}}},
-		{Run: Run{Case: SharedClaimForWorkload, Pods: 1000, Nodes: 100, Patched: true}, Reports: []Report{{PodsPerSecond: 50, ClaimWrites: 4, ClaimBytes: 5000}}},
+	cores, idle, free, deleted, calls := 1.4, 0.2, 12.0, 10.0, 5.5
+	results := Results{
+		{Run: Run{Case: NoClaim, Pods: 10000, Nodes: 100, Patched: true}, Reports: []Report{{PodsPerSecond: 100, MaxMemoryMiB: 100}}},
+		{Run: Run{Case: SharedClaimForWorkload, Pods: 10000, Nodes: 100, Patched: true}, Reports: []Report{{PodsPerSecond: 50, ClaimWrites: 4, ClaimBytes: 5000, MaxMemoryMiB: 111}}},
+		{Run: Run{Case: SharedClaimsForPodGroups, Groups: 1, Pods: 10000, Nodes: 100}, Reports: []Report{{PodsPerSecond: 51}}},
+		{Run: Run{Case: NoClaimOneNode, Pods: 100, Nodes: 5000, Patched: true}, Reports: []Report{{PodsPerSecond: 100}}},
+		{Run: Run{Case: SharedClaimOneNode, Pods: 100, Nodes: 5000, Patched: true}, Reports: []Report{{PodsPerSecond: 94}}},
 		{Run: Run{Case: SharedClaimFull, Pods: 100, Nodes: 100, Patched: true}, Reports: []Report{{Pods: 100, RestCores: &cores, IdleCores: &idle}}},
+		{Run: Run{Case: ReleaseWorkloads, Groups: 1000, Pods: 10000, Nodes: 100, Patched: true}, Reports: []Report{{FreeAfterSeconds: &free, DeleteSeconds: &deleted, CallsPerRelease: &calls}}},
 		{Run: Run{Case: Release, Pods: 1000, Nodes: 100, Patched: true}, Reports: []Report{{FreeAfterSeconds: &free}}},
 	}
-	goals := Goals(results)
-	if n := strings.Count(goals, "| missed |"); n != 5 || strings.Contains(goals, "| met |") {
-		t.Errorf("expected five goals, all missed:\n%s", goals)
+	goals := results.Goals()
+	if n := strings.Count(goals, "| **missed** |"); n != 10 || strings.Contains(goals, "| met |") {
+		t.Errorf("expected ten goals, all missed, got %d:\n%s", n, goals)
 	}
-	results[3].Reports[0].FreeAfterSeconds = nil
-	if goals := Goals(results); !strings.Contains(goals, "not within 15 s | missed") {
-		t.Errorf("a claim that is not freed must not go unnoticed:\n%s", goals)
+	results[6].Reports[0].FreeAfterSeconds, results[7].Reports[0].FreeAfterSeconds = nil, nil
+	for _, want := range []string{"not within a minute | **missed**", "not within 15 s | **missed**"} {
+		if goals := results.Goals(); !strings.Contains(goals, want) {
+			t.Errorf("a claim that is not freed must not go unnoticed:\n%s", goals)
+		}
 	}
-	if goals := Goals(nil); goals != "" {
+	if goals := (Results)(nil).Goals(); goals != "" {
 		t.Errorf("unexpected goals:\n%s", goals)
+	}
+}
+
+// TestRecord checks that the documents can be made of what was kept.
+func TestRecord(t *testing.T) {
+	r := &Record{
+		Version: "v1.37.1+dra.1", Beside: "v1.37.1", Machine: "2 CPUs", Date: "2026-11-23",
+		Results: Results{
+			{Run: Run{Case: NoClaim, Pods: 240, Nodes: 100, Patched: true}, Reports: []Report{{PodsPerSecond: 100, Scheduled: 240}}},
+			{Run: Run{Case: SharedClaimForWorkload, Pods: 240, Nodes: 100, Patched: true}, Reports: []Report{{PodsPerSecond: 90, Scheduled: 240}, {PodsPerSecond: 92, Scheduled: 240}, {PodsPerSecond: 99, Scheduled: 240}}},
+			{Run: Run{Case: NoClaim, Pods: 10000, Nodes: 5000, Patched: true}, Reports: []Report{{PodsPerSecond: 100, Scheduled: 10000}}},
+			{Run: Run{Case: SharedClaimsForPodGroups, Groups: 1, Pods: 10000, Nodes: 5000}, Reports: []Report{{PodsPerSecond: 75, Scheduled: 10000}}},
+		},
+		Claims: []Comparison{{What: "without admin access", Base: 100, Measured: 99, Ratio: 0.99, Goal: 0.98}},
+	}
+	data, err := r.JSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := ParseRecord(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again.Markdown() != r.Markdown() || again.Results.Picture() != r.Results.Picture() {
+		t.Errorf("it shows something else after it was written and read:\n%s", again.Markdown())
+	}
+	for _, want := range []string{"v1.37.1+dra.1 beside v1.37.1, 2026-11-23, on 2 CPUs.", "| 92.0 (90–99) | 0.92 |", "| without admin access | 100 | 99 | 0.990 |"} {
+		if !strings.Contains(r.Markdown(), want) {
+			t.Errorf("no %q in:\n%s", want, r.Markdown())
+		}
+	}
+	picture := r.Results.Picture()
+	for _, want := range []string{"spec.reservedFor, patched: 0.920", "PodGroup, unpatched: 0.750", ">5,000</text>"} {
+		if !strings.Contains(picture, want) {
+			t.Errorf("no %q in:\n%s", want, picture)
+		}
+	}
+	if err := xml.Unmarshal([]byte(picture), new(struct{ XMLName xml.Name })); err != nil {
+		t.Errorf("the picture is no XML: %v", err)
+	}
+	if picture := (Results)(nil).Picture(); !strings.Contains(picture, "not measured") {
+		t.Errorf("a picture of nothing:\n%s", picture)
+	}
+	for _, broken := range []string{"", "{}", `{"version":"v1"}`, "[]"} {
+		if r, err := ParseRecord([]byte(broken)); err == nil || !strings.Contains(err.Error(), RecordFile) {
+			t.Errorf("%q: %v, %v", broken, r, err)
+		}
 	}
 }
 
@@ -308,7 +376,7 @@ func TestCanceled(t *testing.T) {
 // TestPlans checks that each workload is there only once, and that there is something
 // to compare it with.
 func TestPlans(t *testing.T) {
-	for name, plan := range map[string][]Run{"quick": QuickPlan(), "full": FullPlan()} {
+	for name, plan := range map[string][]Run{"quick": QuickPlan(), "full": FullPlan(true), "without groups": FullPlan(false)} {
 		seen := map[Run]bool{}
 		for _, r := range plan {
 			key := r
@@ -322,13 +390,20 @@ func TestPlans(t *testing.T) {
 			}
 		}
 		for key := range seen {
-			if key.Case != SharedClaim && key.Case != SharedClaimForWorkload {
+			if key.Groups > 0 && name != "full" {
+				t.Errorf("%s: %s is for a tree with groups", name, key)
+			}
+			if _, ok := withoutClaim[key.Case]; !ok {
 				continue
 			}
-			key.Case = NoClaim
-			if !seen[key] {
-				t.Errorf("%s: %s is missing", name, key)
+			if !slices.ContainsFunc(plan, func(r Run) bool { return isBase(key, r) }) {
+				t.Errorf("%s: nothing to compare %s with", name, key)
 			}
 		}
 	}
+}
+
+// isBase says whether a run is what another one gets compared with.
+func isBase(r, base Run) bool {
+	return Results{{Run: base, Reports: []Report{{}}}}.base(r) != nil
 }

@@ -20,11 +20,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"slices"
 	"strings"
 	"time"
 
+	"kubernetes-dra/hack/pkg/bench"
 	"kubernetes-dra/hack/pkg/check/bugs"
 	"kubernetes-dra/hack/pkg/check/docs"
 	"kubernetes-dra/hack/pkg/test/mixed"
@@ -50,6 +52,18 @@ func (v *Verifier) documents(context.Context) error {
 		"tested releases": testedTable,
 		"upstream's bugs": known.Table(v.Ledger),
 	}
+	// A distribution that takes our patches may have no figures of its own.
+	var errs []error
+	if data, err := v.read(bench.RecordFile); err == nil {
+		record, err := bench.ParseRecord(data)
+		if err != nil {
+			return err
+		}
+		missing["benchmark"] = record.Markdown()
+		errs = append(errs, v.picture(record))
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
 	tables := maps.Clone(missing)
 	block := func(name string) (string, error) {
 		delete(missing, name)
@@ -64,7 +78,6 @@ func (v *Verifier) documents(context.Context) error {
 		return copied, err
 	}
 	c := docs.Checker{Files: v.files, Read: v.read}
-	var errs []error
 	for _, name := range c.Documents() {
 		got, err := v.read(name)
 		if err != nil {
@@ -80,6 +93,15 @@ func (v *Verifier) documents(context.Context) error {
 		errs = append(errs, fmt.Errorf("no document has the comments \"BEGIN %s\" and \"END %[1]s\" around the table", name))
 	}
 	return errors.Join(append(errs, c.Check())...)
+}
+
+// picture checks the picture of the benchmark.
+func (v *Verifier) picture(r *bench.Record) error {
+	got, err := v.read(bench.PictureFile)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return v.derived(bench.PictureFile, got, []byte(r.Results.Picture()), "it is not the picture of "+bench.RecordFile)
 }
 
 // Table is the table of features and releases, in Markdown.

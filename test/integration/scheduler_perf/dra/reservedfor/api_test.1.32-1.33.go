@@ -33,6 +33,8 @@ func resourceClient(client clientset.Interface) resourceclient.ResourceV1beta1In
 
 const allNodes = true
 
+func onNode(name string) string { return name }
+
 func newDevice(name string) resourceapi.Device {
 	return resourceapi.Device{Name: name, Basic: &resourceapi.BasicDevice{}}
 }

@@ -35,6 +35,8 @@ func resourceClient(client clientset.Interface) resourceclient.ResourceV1Interfa
 
 var allNodes = ptr.To(true)
 
+func onNode(name string) *string { return &name }
+
 func newDevice(name string) resourceapi.Device { return resourceapi.Device{Name: name} }
 
 // requestJSON is a request for one device.

@@ -18,12 +18,14 @@ package reservedfor
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -76,9 +78,16 @@ type report struct {
 	RestCores *float64 `json:"restCores,omitempty"`
 	IdleCores *float64 `json:"idleCores,omitempty"`
 	// FreeAfterSeconds is the time from the end of the last pod to the deallocation
-	// of the claim.
+	// of the last claim, DeleteSeconds that from the first to the last pod that ended.
 	FreeAfterSeconds *float64 `json:"freeAfterSeconds,omitempty"`
+	DeleteSeconds    *float64 `json:"deleteSeconds,omitempty"`
+	// CallsPerRelease are the API calls after the first pod ended, per claim:
+	// those about claims, and reading the owners of their pods.
+	CallsPerRelease *float64 `json:"callsPerRelease,omitempty"`
 }
+
+// endPodGroup deletes a PodGroup, in releases that have them.
+var endPodGroup func(ctx context.Context, client clientset.Interface, name string) error
 
 // restPeriod is a part of a workload with pods that cannot be scheduled, and just as
 // long a time before those pods.
@@ -102,15 +111,23 @@ type collector struct {
 	created   map[types.UID]time.Time
 	scheduled map[types.UID]time.Time
 	deleted   map[types.UID]time.Time
-	freed     time.Time
-	writes    int
+	// ended are the Jobs and PodGroups whose pods end, allocated the claims that have
+	// devices, freed those that had some.
+	ended            map[string]bool
+	allocated, freed map[string]bool
+	lastFreed        time.Time
+	podGroups        bool
+	wg               *sync.WaitGroup
+	writes           int
 	// largest is the claim when it had most entries.
 	largest *resourceapi.ResourceClaim
 	cpu     []cpuSample
 	// before are the API calls shortly before the first pod, after are those that were
 	// counted last. The counters get reset before the workload ends.
 	before, after map[call]float64
-	sampled       time.Time
+	// released are those when the last claim was free.
+	released map[call]float64
+	sampled  time.Time
 }
 
 // startCollector observes a namespace until the end of the workload and then calls
@@ -122,10 +139,15 @@ func startCollector(tCtx ktesting.TContext, namespace string, done func(*report)
 		created:   map[types.UID]time.Time{},
 		scheduled: map[types.UID]time.Time{},
 		deleted:   map[types.UID]time.Time{},
+		ended:     map[string]bool{},
+		allocated: map[string]bool{},
+		freed:     map[string]bool{},
+		podGroups: isCase(tCtx, "ReleasePodGroups"),
 	}
 	c.before = calls()
 	ctx, cancel := context.WithCancel(tCtx)
 	var wg sync.WaitGroup
+	c.wg = &wg
 	if err := watchAll(ctx, &wg, c.client.CoreV1().Pods(namespace).Watch, func(event watch.Event) {
 		if pod, ok := event.Object.(*v1.Pod); ok {
 			c.pod(ctx, event.Type, pod)
@@ -135,7 +157,7 @@ func startCollector(tCtx ktesting.TContext, namespace string, done func(*report)
 		return fmt.Errorf("watch pods: %w", err)
 	}
 	if err := watchAll(ctx, &wg, resourceClient(c.client).ResourceClaims(namespace).Watch, func(event watch.Event) {
-		if claim, ok := event.Object.(*resourceapi.ResourceClaim); ok && claim.Name == claimName {
+		if claim, ok := event.Object.(*resourceapi.ResourceClaim); ok && strings.HasPrefix(claim.Name, claimName) {
 			c.claim(event.Type, claim)
 		}
 	}); err != nil {
@@ -205,20 +227,36 @@ func (c *collector) pod(ctx context.Context, event watch.EventType, pod *v1.Pod)
 	if event != watch.Deleted {
 		return
 	}
-	if len(c.deleted) == 0 {
-		// The pods have ended, so does the Job. Errors will be noticed
-		// because the claim does not become free.
-		_ = c.client.BatchV1().Jobs(c.namespace).Delete(ctx, jobName, metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationBackground)})
-	}
+	c.end(ctx, cmp.Or(pod.Labels["workload"], jobName))
 	c.deleted[pod.UID] = now
+}
+
+// end ends a workload: the first of its pods has ended, so all do. Errors will be noticed
+// because the claim does not become free.
+func (c *collector) end(ctx context.Context, workload string) {
+	if c.ended[workload] {
+		return
+	}
+	c.ended[workload] = true
+	// The events of other pods do not wait for that.
+	inBackground(c.wg, func() {
+		_ = c.client.BatchV1().Jobs(c.namespace).Delete(ctx, workload, metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationBackground)})
+		if c.podGroups {
+			_ = endPodGroup(ctx, c.client, workload)
+		}
+	})
 }
 
 func (c *collector) claim(event watch.EventType, claim *resourceapi.ResourceClaim) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
+	if claim.Status.Allocation != nil {
+		c.allocated[claim.Name] = true
+	}
 	if len(c.deleted) > 0 {
-		if claim.Status.Allocation == nil && c.freed.IsZero() {
-			c.freed = time.Now()
+		if claim.Status.Allocation == nil && c.allocated[claim.Name] && !c.freed[claim.Name] {
+			c.freed[claim.Name] = true
+			c.lastFreed = time.Now()
 		}
 		return
 	}
@@ -245,12 +283,25 @@ func (c *collector) sampleCPU() {
 	c.cpu = append(c.cpu, cpuSample{time.Now(), cpuSeconds()})
 }
 
+// free says whether all claims that had devices are free again.
+func (c *collector) free() bool {
+	return len(c.freed) > 0 && len(c.freed) == len(c.allocated)
+}
+
 // sampleCalls counts the API calls: often when all pods are scheduled, and only
 // from time to time before that because it takes time itself.
 func (c *collector) sampleCalls() {
 	c.mutex.Lock()
 	created, scheduled, deleted, sampled := len(c.created), len(c.scheduled), len(c.deleted), c.sampled
+	free := deleted == created && c.free() && c.released == nil
 	c.mutex.Unlock()
+	if free {
+		released := calls()
+		c.mutex.Lock()
+		defer c.mutex.Unlock()
+		c.released = released
+		return
+	}
 	interval := 5 * time.Second
 	switch {
 	case created == 0:
@@ -341,7 +392,7 @@ func (c *collector) report(name string) *report {
 	if len(c.created) == 0 {
 		return r
 	}
-	var first, last, lastDeleted time.Time
+	var first, last, firstDeleted, lastDeleted time.Time
 	for _, at := range c.created {
 		if first.IsZero() || at.Before(first) {
 			first = at
@@ -355,6 +406,9 @@ func (c *collector) report(name string) *report {
 		durations = append(durations, at.Sub(c.created[uid]))
 	}
 	for _, at := range c.deleted {
+		if firstDeleted.IsZero() || at.Before(firstDeleted) {
+			firstDeleted = at
+		}
 		if at.After(lastDeleted) {
 			lastDeleted = at
 		}
@@ -391,8 +445,29 @@ func (c *collector) report(name string) *report {
 		r.RestCores = c.cores(first.Add(restAfter + restPeriod))
 		r.IdleCores = c.cores(first)
 	}
-	if len(c.deleted) > 0 && len(c.deleted) == len(c.created) && c.freed.After(lastDeleted) {
-		r.FreeAfterSeconds = ptr.To(c.freed.Sub(lastDeleted).Seconds())
+	if len(c.deleted) > 0 && len(c.deleted) == len(c.created) {
+		r.DeleteSeconds = ptr.To(lastDeleted.Sub(firstDeleted).Seconds())
+		// Before that, it would have been a mistake.
+		if c.free() && c.lastFreed.After(lastDeleted) {
+			r.FreeAfterSeconds = ptr.To(c.lastFreed.Sub(lastDeleted).Seconds())
+		}
+	}
+	if c.released != nil {
+		n := 0.0
+		for c, calls := range deltaOf(c.after, c.released) {
+			reads := c.verb == "GET" || c.verb == "LIST"
+			switch c.resource {
+			case "resourceclaims":
+				if c.verb != "WATCH" {
+					n += calls
+				}
+			case "pods", "jobs", "podgroups":
+				if reads {
+					n += calls
+				}
+			}
+		}
+		r.CallsPerRelease = ptr.To(n / float64(len(c.freed)))
 	}
 	return r
 }

@@ -23,8 +23,10 @@ package reservedfor
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -147,17 +149,45 @@ func writeReport(tCtx ktesting.TContext, r *report) {
 }
 
 // prepare creates what the pods of a workload need and starts to observe them. The namespace
-// exists already.
+// exists already, and so do the Jobs.
 func prepare(tCtx ktesting.TContext, done func(r *report)) error {
-	if !strings.Contains(tCtx.Name(), "/NoClaim/") {
-		if err := prepareClaim(tCtx); err != nil {
+	if isCase(tCtx, "NoClaimOneNode") {
+		if _, err := labelNode(tCtx); err != nil {
+			return err
+		}
+	}
+	if !isCase(tCtx, "NoClaim", "NoClaimOneNode", "NoClaimInGroups") {
+		if err := prepareClaims(tCtx); err != nil {
 			return err
 		}
 	}
 	return startCollector(tCtx, namespace, done)
 }
 
-func prepareClaim(tCtx ktesting.TContext) error {
+// isCase says whether one of some cases is running.
+func isCase(tCtx ktesting.TContext, names ...string) bool {
+	return slices.ContainsFunc(names, func(name string) bool { return strings.Contains(tCtx.Name(), "/"+name+"/") })
+}
+
+// labelNode marks a node as the one with the device.
+func labelNode(tCtx ktesting.TContext) (string, error) {
+	nodes, err := tCtx.Client().CoreV1().Nodes().List(tCtx, metav1.ListOptions{Limit: 1})
+	if err != nil {
+		return "", fmt.Errorf("list nodes: %w", err)
+	}
+	if len(nodes.Items) == 0 {
+		return "", errors.New("there are no nodes yet")
+	}
+	name := nodes.Items[0].Name
+	_, err = tCtx.Client().CoreV1().Nodes().Patch(tCtx, name, types.MergePatchType, []byte(`{"metadata":{"labels":{"bench":"device"}}}`), metav1.PatchOptions{})
+	if err != nil {
+		return "", fmt.Errorf("label node: %w", err)
+	}
+	return name, nil
+}
+
+// prepareClaims creates a device and a claim for each Job.
+func prepareClaims(tCtx ktesting.TContext) error {
 	client := tCtx.Client()
 	_, err := resourceClient(client).DeviceClasses().Create(tCtx, &resourceapi.DeviceClass{
 		ObjectMeta: metav1.ObjectMeta{Name: className},
@@ -168,37 +198,63 @@ func prepareClaim(tCtx ktesting.TContext) error {
 	if err != nil {
 		return fmt.Errorf("create DeviceClass: %w", err)
 	}
-	_, err = resourceClient(client).ResourceSlices().Create(tCtx, &resourceapi.ResourceSlice{
-		ObjectMeta: metav1.ObjectMeta{Name: "bench"},
-		Spec: resourceapi.ResourceSliceSpec{
-			Driver:   driverName,
-			Pool:     resourceapi.ResourcePool{Name: "pool", ResourceSliceCount: 1},
-			AllNodes: allNodes,
-			Devices:  []resourceapi.Device{newDevice("device-0")},
-		},
-	}, metav1.CreateOptions{})
+	jobs, err := client.BatchV1().Jobs(namespace).List(tCtx, metav1.ListOptions{})
 	if err != nil {
-		return fmt.Errorf("create ResourceSlice: %w", err)
+		return fmt.Errorf("list Jobs: %w", err)
 	}
-
-	job, err := client.BatchV1().Jobs(namespace).Get(tCtx, jobName, metav1.GetOptions{})
-	if err != nil {
-		return fmt.Errorf("get Job: %w", err)
+	if err := createDevices(tCtx, len(jobs.Items)); err != nil {
+		return err
 	}
-
-	// As JSON because an unpatched tree has no Go type with this field.
-	spec := fmt.Sprintf(`"devices":{"requests":[%s]}`, requestJSON("req", className))
-	if strings.Contains(tCtx.Name(), "/SharedClaimForWorkload/") || strings.Contains(tCtx.Name(), "/Release/") {
-		spec += fmt.Sprintf(`,"reservedFor":{"apiGroup":"batch","resource":"jobs","name":%q,"uid":%q}`, jobName, job.UID)
+	for _, job := range jobs.Items {
+		// As JSON because an unpatched tree has no Go type with this field.
+		spec := fmt.Sprintf(`"devices":{"requests":[%s]}`, requestJSON("req", className))
+		if isCase(tCtx, "SharedClaimForWorkload", "SharedClaimOneNode", "SharedClaimsForWorkloads", "Release", "ReleaseWorkloads") {
+			spec += fmt.Sprintf(`,"reservedFor":{"apiGroup":"batch","resource":"jobs","name":%q,"uid":%q}`, job.Name, job.UID)
+		}
+		name := claimName + strings.TrimPrefix(job.Name, jobName)
+		body := fmt.Sprintf(`{"apiVersion":%q,"kind":"ResourceClaim","metadata":{"name":%q},"spec":{%s}}`, resourceapi.SchemeGroupVersion, name, spec)
+		err = resourceClient(client).RESTClient().Post().Namespace(namespace).Resource("resourceclaims").
+			Param("fieldValidation", "Strict").SetHeader("Content-Type", "application/json").Body([]byte(body)).Do(tCtx).Error()
+		if err != nil {
+			return fmt.Errorf("create claim: %w", err)
+		}
 	}
-	body := fmt.Sprintf(`{"apiVersion":%q,"kind":"ResourceClaim","metadata":{"name":%q},"spec":{%s}}`, resourceapi.SchemeGroupVersion, claimName, spec)
-	err = resourceClient(client).RESTClient().Post().Namespace(namespace).Resource("resourceclaims").
-		Param("fieldValidation", "Strict").SetHeader("Content-Type", "application/json").Body([]byte(body)).Do(tCtx).Error()
-	if err != nil {
-		return fmt.Errorf("create claim: %w", err)
-	}
-	if strings.Contains(tCtx.Name(), "/SharedClaimFull/") {
+	if isCase(tCtx, "SharedClaimFull") {
 		return fillClaim(tCtx)
+	}
+	return nil
+}
+
+// createDevices creates a pool of devices, on all nodes or on one of them.
+func createDevices(tCtx ktesting.TContext, count int) error {
+	node := ""
+	if isCase(tCtx, "SharedClaimOneNode") {
+		var err error
+		if node, err = labelNode(tCtx); err != nil {
+			return err
+		}
+	}
+	const perSlice = resourceapi.ResourceSliceMaxDevices
+	total := (count + perSlice - 1) / perSlice
+	for i := range total {
+		slice := &resourceapi.ResourceSlice{
+			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("bench-%d", i)},
+			Spec: resourceapi.ResourceSliceSpec{
+				Driver: driverName,
+				Pool:   resourceapi.ResourcePool{Name: "pool", ResourceSliceCount: int64(total)},
+			},
+		}
+		if node != "" {
+			slice.Spec.NodeName = onNode(node)
+		} else {
+			slice.Spec.AllNodes = allNodes
+		}
+		for j := i * perSlice; j < min(count, (i+1)*perSlice); j++ {
+			slice.Spec.Devices = append(slice.Spec.Devices, newDevice(fmt.Sprintf("device-%d", j)))
+		}
+		if _, err := resourceClient(tCtx.Client()).ResourceSlices().Create(tCtx, slice, metav1.CreateOptions{}); err != nil {
+			return fmt.Errorf("create ResourceSlice: %w", err)
+		}
 	}
 	return nil
 }
