@@ -19,6 +19,10 @@ limitations under the License.
 package dynamicresources
 
 import (
+	"slices"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/cache"
@@ -70,4 +74,19 @@ func (c *podCycle) preFilterNodes() (sets.Set[string], *fwk.Status) {
 
 func (c *podCycle) preBindPreFlight() *fwk.Status {
 	return c.p.PreBindPreFlight(c.tCtx, c.state, c.pod, nodeName)
+}
+
+// keepAge lets allocations be as old as they were when upstream's table of test cases was made.
+// Otherwise the result of a case depends on how many others ran before: one of them has ten
+// seconds left until a timeout.
+func keepAge(claims []*resourceapi.ResourceClaim, start time.Time) []*resourceapi.ResourceClaim {
+	claims = slices.Clone(claims)
+	for i, claim := range claims {
+		if claim.Status.Allocation != nil && claim.Status.Allocation.AllocationTimestamp != nil {
+			claims[i] = claim.DeepCopy()
+			timestamp := claims[i].Status.Allocation.AllocationTimestamp
+			timestamp.Time = timestamp.Add(time.Since(start))
+		}
+	}
+	return claims
 }
