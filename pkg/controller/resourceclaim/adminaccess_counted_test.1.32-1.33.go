@@ -42,7 +42,7 @@ func TestAdminAccessCounted(t *testing.T) {
 	client := fake.NewSimpleClientset(template, pod)
 	client.PrependReactor("create", "resourceclaims", createResourceClaimReactor())
 	factory := informers.NewSharedInformerFactory(client, 0)
-	ec, err := newFixesTestController(tCtx.Logger(), client, factory)
+	ec, err := newAdminAccessController(tCtx.Logger(), client, factory)
 	if err != nil {
 		t.Fatal(err)
 	}

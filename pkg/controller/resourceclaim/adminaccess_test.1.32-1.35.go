@@ -82,7 +82,7 @@ func TestSyncAdminAccessDisabled(t *testing.T) {
 		}
 		client := fake.NewSimpleClientset(claim)
 		factory := informers.NewSharedInformerFactory(client, 0)
-		ec, err := newFixesTestController(tCtx.Logger(), client, factory)
+		ec, err := newAdminAccessController(tCtx.Logger(), client, factory)
 		if err != nil {
 			t.Fatal(err)
 		}

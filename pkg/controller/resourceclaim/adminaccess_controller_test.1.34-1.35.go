@@ -14,9 +14,24 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// 1.32 has no Features.
+// In 1.32, there are no Features. Up to 1.33, the API is v1beta1.
 
 package resourceclaim
+
+import (
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/klog/v2"
+)
+
+// newAdminAccessController creates a controller without any feature.
+func newAdminAccessController(logger klog.Logger, client *fake.Clientset, factory informers.SharedInformerFactory) (*Controller, error) {
+	return NewController(logger, Features{}, client,
+		factory.Core().V1().Pods(),
+		factory.Resource().V1().ResourceClaims(),
+		factory.Resource().V1().ResourceClaimTemplates(),
+	)
+}
 
 // setAdminAccess turns the feature on or off.
 func (ec *Controller) setAdminAccess(enabled bool) { ec.features.AdminAccess = enabled }

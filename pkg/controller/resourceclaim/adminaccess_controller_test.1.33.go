@@ -1,0 +1,37 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// In 1.33, the API is v1beta1.
+
+package resourceclaim
+
+import (
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/klog/v2"
+)
+
+// newAdminAccessController creates a controller without any feature.
+func newAdminAccessController(logger klog.Logger, client *fake.Clientset, factory informers.SharedInformerFactory) (*Controller, error) {
+	return NewController(logger, Features{}, client,
+		factory.Core().V1().Pods(),
+		factory.Resource().V1beta1().ResourceClaims(),
+		factory.Resource().V1beta1().ResourceClaimTemplates(),
+	)
+}
+
+// setAdminAccess turns the feature on or off.
+func (ec *Controller) setAdminAccess(enabled bool) { ec.features.AdminAccess = enabled }
