@@ -137,7 +137,8 @@ func runBench(ctx context.Context, args []string) error {
 			return err
 		}
 	}
-	if err := writeRecord(record, output); err != nil {
+	data, err := writeRecord(record, output)
+	if err != nil {
 		return err
 	}
 	failed := 0
@@ -152,27 +153,23 @@ func runBench(ctx context.Context, args []string) error {
 	if !*save {
 		return nil
 	}
-	data, err := record.JSON()
-	if err != nil {
-		return err
-	}
 	return sys.WriteFile(filepath.Join(t.Repo, filepath.FromSlash(bench.RecordFile)), data, 0o644)
 }
 
-// writeRecord shows what was measured, and keeps it.
-func writeRecord(record *bench.Record, output string) error {
+// writeRecord shows what was measured, and keeps it. It returns the record as JSON.
+func writeRecord(record *bench.Record, output string) ([]byte, error) {
 	data, err := record.JSON()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	tables := record.Markdown()
 	for name, content := range map[string][]byte{"results.json": data, "table.md": []byte(tables), "picture.svg": []byte(record.Results.Picture())} {
 		if err := os.WriteFile(filepath.Join(output, name), content, 0o644); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	fmt.Printf("\n%s\nalso in %s\n", tables, filepath.Join(output, "table.md"))
-	return nil
+	return data, nil
 }
 
 // benchClaims compares how fast claims get created, with admin access and without.

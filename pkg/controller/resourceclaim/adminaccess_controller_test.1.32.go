@@ -24,14 +24,11 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// newAdminAccessController creates a controller without any feature.
-func newAdminAccessController(logger klog.Logger, client *fake.Clientset, factory informers.SharedInformerFactory) (*Controller, error) {
-	return NewController(logger, false, client,
+// newAdminAccessController creates a controller with admin access on or off, and no other feature.
+func newAdminAccessController(logger klog.Logger, client *fake.Clientset, factory informers.SharedInformerFactory, enabled bool) (*Controller, error) {
+	return NewController(logger, enabled, client,
 		factory.Core().V1().Pods(),
 		factory.Resource().V1beta1().ResourceClaims(),
 		factory.Resource().V1beta1().ResourceClaimTemplates(),
 	)
 }
-
-// setAdminAccess turns the feature on or off.
-func (ec *Controller) setAdminAccess(enabled bool) { ec.adminAccessEnabled = enabled }

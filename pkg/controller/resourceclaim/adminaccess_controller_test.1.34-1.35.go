@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// In 1.32, there are no Features. Up to 1.33, the API is v1beta1.
+// In these releases, the API is v1.
 
 package resourceclaim
 
@@ -24,14 +24,11 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// newAdminAccessController creates a controller without any feature.
-func newAdminAccessController(logger klog.Logger, client *fake.Clientset, factory informers.SharedInformerFactory) (*Controller, error) {
-	return NewController(logger, Features{}, client,
+// newAdminAccessController creates a controller with admin access on or off, and no other feature.
+func newAdminAccessController(logger klog.Logger, client *fake.Clientset, factory informers.SharedInformerFactory, enabled bool) (*Controller, error) {
+	return NewController(logger, Features{AdminAccess: enabled}, client,
 		factory.Core().V1().Pods(),
 		factory.Resource().V1().ResourceClaims(),
 		factory.Resource().V1().ResourceClaimTemplates(),
 	)
 }
-
-// setAdminAccess turns the feature on or off.
-func (ec *Controller) setAdminAccess(enabled bool) { ec.features.AdminAccess = enabled }

@@ -42,11 +42,10 @@ func TestAdminAccessCounted(t *testing.T) {
 	client := fake.NewSimpleClientset(template, pod)
 	client.PrependReactor("create", "resourceclaims", createResourceClaimReactor())
 	factory := informers.NewSharedInformerFactory(client, 0)
-	ec, err := newAdminAccessController(tCtx.Logger(), client, factory)
+	ec, err := newAdminAccessController(tCtx.Logger(), client, factory, true)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ec.setAdminAccess(true)
 	factory.Start(tCtx.Done())
 	factory.WaitForCacheSync(tCtx.Done())
 

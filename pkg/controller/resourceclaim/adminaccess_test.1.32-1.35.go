@@ -82,11 +82,10 @@ func TestSyncAdminAccessDisabled(t *testing.T) {
 		}
 		client := fake.NewSimpleClientset(claim)
 		factory := informers.NewSharedInformerFactory(client, 0)
-		ec, err := newAdminAccessController(tCtx.Logger(), client, factory)
+		ec, err := newAdminAccessController(tCtx.Logger(), client, factory, enabled)
 		if err != nil {
 			t.Fatal(err)
 		}
-		ec.setAdminAccess(enabled)
 		recorder := record.NewFakeRecorder(10)
 		ec.recorder = recorder
 		factory.Start(tCtx.Done())
