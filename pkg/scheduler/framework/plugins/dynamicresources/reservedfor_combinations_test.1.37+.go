@@ -148,9 +148,9 @@ func derivedAttributes() combination {
 	}
 }
 
-// TestSharedClaimsCombinations covers what 1.37 added to the allocator, for a claim that pods share: it counts
+// TestReservedForCombinations covers what 1.37 added to the allocator, for a claim that pods share: it counts
 // once, from the first pod on, while it is in flight and when it is stored.
-func TestSharedClaimsCombinations(t *testing.T) {
+func TestReservedForCombinations(t *testing.T) {
 	for name, newCombination := range map[string]func() combination{
 		"fractional-capacity":  fractionalCapacity,
 		"compatibility-groups": compatibilityGroups,
@@ -158,13 +158,13 @@ func TestSharedClaimsCombinations(t *testing.T) {
 	} {
 		for _, workload := range []bool{false, true} {
 			syncTest(t, fmt.Sprintf("%s/workload=%v", name, workload), func(tCtx ktesting.TContext) {
-				testSharedClaimsCombination(tCtx, newCombination(), workload)
+				testReservedForCombination(tCtx, newCombination(), workload)
 			})
 		}
 	}
 }
 
-func testSharedClaimsCombination(tCtx ktesting.TContext, tc combination, workload bool) {
+func testReservedForCombination(tCtx ktesting.TContext, tc combination, workload bool) {
 	shared := newSharedClaim()
 	shared.Spec.Devices = tc.shared
 	if workload {
