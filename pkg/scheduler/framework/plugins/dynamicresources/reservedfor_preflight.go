@@ -17,14 +17,23 @@ limitations under the License.
 package dynamicresources
 
 import (
+	"context"
+	"fmt"
+	"time"
+
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 )
 
+// maxFollow limits how long a pod waits before PreBind for another pod to store the allocation
+// which both use. After that PreBind waits or stores it, once the nominated node of the pod is known.
+const maxFollow = time.Second
+
 // preBindNotNeeded returns true if PreBind would not do anything because
-// all claims can be used as they are. Pods without a claim for a workload are
-// not affected.
-func (pl *DynamicResources) preBindNotNeeded(state *stateData, pod *v1.Pod) bool {
+// all claims can be used as they are, if necessary after waiting for the pod which
+// stores their allocation. Otherwise each pod of a workload that starts would cause one
+// more write, for its nominated node. Pods without a claim for a workload are not affected.
+func (pl *DynamicResources) preBindNotNeeded(ctx context.Context, state *stateData, pod *v1.Pod) bool {
 	if !pl.fts.EnableDRAReservedForWorkloads ||
 		state.claims.extendedResourceClaim() != nil {
 		return false
@@ -32,26 +41,46 @@ func (pl *DynamicResources) preBindNotNeeded(state *stateData, pod *v1.Pod) bool
 
 	forWorkload := false
 	latestClaims := make([]*resourceapi.ResourceClaim, state.claims.len())
+	follow := make(map[int]*claimReservation)
 	for index, claim := range state.claims.all() {
 		latest, err := pl.draManager.ResourceClaims().Get(claim.Namespace, claim.Name)
 		if err != nil {
 			return false
 		}
-		if state.informationsForClaim[index].reservation != nil {
-			forWorkload = true
-		}
-		if newClaimReservation(state, index, pod).check(latest) != nil || hasAnyBindingCondition(latest.Status.Allocation) {
+		info := &state.informationsForClaim[index]
+		forWorkload = forWorkload || info.reservation != nil
+		request := newClaimReservation(state, index, pod)
+		switch {
+		case request.check(latest) == nil:
+			latestClaims[index] = latest
+		case info.reservation != nil && info.allocation != nil && info.pending != nil && !hasAnyBindingCondition(info.pending):
+			// The pod for which the claim was allocated is about to store it.
+			follow[index] = request
+		default:
 			return false
 		}
-		latestClaims[index] = latest
 	}
-
 	if !forWorkload {
 		return false
 	}
 	if pl.fh.GetWaitingPod(pod.UID) != nil {
 		// Much can happen while the pod waits in Permit. PreBind looks again.
 		return false
+	}
+
+	ctx, cancel := context.WithTimeoutCause(ctx, maxFollow, fmt.Errorf("the allocation was not stored within %s", maxFollow))
+	defer cancel()
+	for index, request := range follow {
+		stored, err := pl.claimReserver.follow(ctx, request, state.informationsForClaim[index].latest)
+		if err != nil {
+			return false
+		}
+		latestClaims[index] = stored
+	}
+	for _, claim := range latestClaims {
+		if hasAnyBindingCondition(claim.Status.Allocation) {
+			return false
+		}
 	}
 	for index, claim := range latestClaims {
 		pl.releasePendingAllocation(state, index)

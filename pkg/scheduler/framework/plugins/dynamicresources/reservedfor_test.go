@@ -195,7 +195,7 @@ func TestReservedForFirstPods(t *testing.T) {
 		// Nothing at all for the next ones, whether they belong to the job or not.
 		for _, pod := range []*v1.Pod{newJobPod("pod-2"), newSharingPod("unrelated")} {
 			cycle := tc.schedule(pod)
-			assert.Equal(tCtx, hasPreBindPreFlight, cycle.preBindPreFlight().IsSkip())
+			assert.Equal(tCtx, hasPreBindPreFlight, cycle.preBindPreFlight(tCtx).IsSkip())
 			// Only called if the preflight isn't called, but does not matter.
 			require.Nil(tCtx, tc.p.PreBind(tCtx, cycle.state, cycle.pod, nodeName))
 			assert.Empty(tCtx, tc.api.takeWrites())
@@ -228,10 +228,10 @@ func TestReservedForFirstPods(t *testing.T) {
 		tc := newReservedForTest(tCtx, reservedForFeatures(true), []*resourceapi.ResourceClaim{withReservedFor(newSharedClaim(), workloadRef)})
 		first := tc.schedule(newJobPod("pod-1"))
 		second := tc.schedule(newJobPod("pod-2"))
-		assert.False(tCtx, second.preBindPreFlight().IsSkip())
+		assert.False(tCtx, second.preBindPreFlight(tCtx).IsSkip())
 		require.Nil(tCtx, first.bind(tCtx))
 		tc.api.takeWrites()
-		assert.Equal(tCtx, hasPreBindPreFlight, second.preBindPreFlight().IsSkip())
+		assert.Equal(tCtx, hasPreBindPreFlight, second.preBindPreFlight(tCtx).IsSkip())
 		require.Nil(tCtx, second.bind(tCtx))
 		second.unreserve()
 		assert.Empty(tCtx, tc.api.takeWrites())
@@ -473,7 +473,7 @@ func TestReservedForStored(t *testing.T) {
 			anyPod := tcase.claim.Status.Allocation != nil && ptr.Deref(tcase.claim.Status.Allocation.ReservedForAnyPod, false) ||
 				tcase.claim.Status.Allocation == nil && !tcase.disabled
 			cycle := tc.schedule(tcase.pod)
-			status := cycle.preBindPreFlight()
+			status := cycle.preBindPreFlight(tCtx)
 			assert.Equal(tCtx, tcase.expectSkip && hasPreBindPreFlight, status.IsSkip())
 			require.Nil(tCtx, cycle.p.PreBind(tCtx, cycle.state, cycle.pod, nodeName))
 			claim := tc.claim()

@@ -19,6 +19,8 @@ limitations under the License.
 package dynamicresources
 
 import (
+	"context"
+
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
@@ -48,6 +50,6 @@ func (c *podCycle) preFilterNodes() (sets.Set[string], *framework.Status) {
 	return result.NodeNames, status
 }
 
-func (c *podCycle) preBindPreFlight() *framework.Status {
+func (c *podCycle) preBindPreFlight(context.Context) *framework.Status {
 	return nil
 }

@@ -19,6 +19,7 @@ limitations under the License.
 package dynamicresources
 
 import (
+	"context"
 	"slices"
 	"time"
 
@@ -72,8 +73,8 @@ func (c *podCycle) preFilterNodes() (sets.Set[string], *fwk.Status) {
 	return result.NodeNames, status
 }
 
-func (c *podCycle) preBindPreFlight() *fwk.Status {
-	return c.p.PreBindPreFlight(c.tCtx, c.state, c.pod, nodeName)
+func (c *podCycle) preBindPreFlight(ctx context.Context) *fwk.Status {
+	return c.p.PreBindPreFlight(ctx, c.state, c.pod, nodeName)
 }
 
 // keepAge lets allocations be as old as they were when upstream's table of test cases was made.

@@ -17,6 +17,7 @@ limitations under the License.
 package dynamicresources
 
 import (
+	"context"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -71,7 +72,7 @@ func (c *podCycle) preFilterNodes() (sets.Set[string], *fwk.Status) {
 	return result.NodeNames, status
 }
 
-func (c *podCycle) preBindPreFlight() *fwk.Status {
-	_, status := c.p.PreBindPreFlight(c.tCtx, c.state, c.pod, nodeName)
+func (c *podCycle) preBindPreFlight(ctx context.Context) *fwk.Status {
+	_, status := c.p.PreBindPreFlight(ctx, c.state, c.pod, nodeName)
 	return status
 }

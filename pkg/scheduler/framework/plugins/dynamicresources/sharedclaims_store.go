@@ -62,16 +62,23 @@ type claimReserver struct {
 
 	mutex sync.Mutex
 
-	// waiting has an entry, which might be empty, while a goroutine is
-	// taking care of the claim.
-	waiting map[types.UID][]*claimReservation
+	// queues has the claims for which a pod waits or a goroutine is running.
+	queues map[types.UID]*claimQueue
+}
+
+// claimQueue has the pods which wait for the next combined change of a claim.
+type claimQueue struct {
+	waiting []*claimReservation
+
+	// running is true while a goroutine is taking care of the claim.
+	running bool
 }
 
 func newClaimReserver(ctx context.Context, store func(ctx context.Context, requests []*claimReservation)) *claimReserver {
 	return &claimReserver{
-		ctx:     ctx,
-		store:   store,
-		waiting: make(map[types.UID][]*claimReservation),
+		ctx:    ctx,
+		store:  store,
+		queues: make(map[types.UID]*claimQueue),
 	}
 }
 
@@ -79,16 +86,38 @@ func newClaimReserver(ctx context.Context, store func(ctx context.Context, reque
 // then nothing has been changed. Otherwise the result is returned
 // because the caller needs to know what to undo.
 func (r *claimReserver) reserve(ctx context.Context, request *claimReservation) (*resourceapi.ResourceClaim, error) {
-	claimUID := request.claim.UID
-	r.mutex.Lock()
-	waiting, running := r.waiting[claimUID]
-	r.waiting[claimUID] = append(waiting, request)
-	r.mutex.Unlock()
+	r.add(request, true)
+	return r.wait(ctx, request)
+}
 
-	if !running {
-		go r.run(claimUID)
+// follow does the same as reserve, but leaves it to some other pod to start the next change.
+// latest returns what is in the cache. It is needed because that change may have been the last one.
+func (r *claimReserver) follow(ctx context.Context, request *claimReservation, latest func() (*resourceapi.ResourceClaim, error)) (*resourceapi.ResourceClaim, error) {
+	r.add(request, false)
+	if claim, err := latest(); err == nil && request.check(claim) == nil && r.remove(request) {
+		return claim, nil
 	}
+	return r.wait(ctx, request)
+}
 
+func (r *claimReserver) add(request *claimReservation, start bool) {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+
+	claimUID := request.claim.UID
+	queue := r.queues[claimUID]
+	if queue == nil {
+		queue = &claimQueue{}
+		r.queues[claimUID] = queue
+	}
+	queue.waiting = append(queue.waiting, request)
+	if start && !queue.running {
+		queue.running = true
+		go r.run(claimUID, queue)
+	}
+}
+
+func (r *claimReserver) wait(ctx context.Context, request *claimReservation) (*resourceapi.ResourceClaim, error) {
 	select {
 	case <-request.done:
 	case <-ctx.Done():
@@ -106,24 +135,31 @@ func (r *claimReserver) remove(request *claimReservation) bool {
 	defer r.mutex.Unlock()
 
 	claimUID := request.claim.UID
-	index := slices.Index(r.waiting[claimUID], request)
+	queue := r.queues[claimUID]
+	if queue == nil {
+		return false
+	}
+	index := slices.Index(queue.waiting, request)
 	if index < 0 {
 		return false
 	}
-	r.waiting[claimUID] = slices.Delete(r.waiting[claimUID], index, index+1)
+	queue.waiting = slices.Delete(queue.waiting, index, index+1)
+	if len(queue.waiting) == 0 && !queue.running {
+		delete(r.queues, claimUID)
+	}
 	return true
 }
 
-func (r *claimReserver) run(claimUID types.UID) {
+func (r *claimReserver) run(claimUID types.UID, queue *claimQueue) {
 	for {
 		r.mutex.Lock()
-		requests := r.waiting[claimUID]
+		requests := queue.waiting
 		if len(requests) == 0 {
-			delete(r.waiting, claimUID)
+			delete(r.queues, claimUID)
 			r.mutex.Unlock()
 			return
 		}
-		r.waiting[claimUID] = nil
+		queue.waiting = nil
 		r.mutex.Unlock()
 
 		storeCtx, cancel := context.WithTimeoutCause(r.ctx, claimWriteTimeout, fmt.Errorf("changing the claim took longer than %s", claimWriteTimeout))

@@ -379,7 +379,7 @@ func (t *sharedClaimsTest) schedule(pod *v1.Pod) *podCycle {
 
 // bind does what the binding cycle does.
 func (c *podCycle) bind(ctx context.Context) *fwk.Status {
-	status := c.preBindPreFlight()
+	status := c.preBindPreFlight(ctx)
 	if status.IsSkip() {
 		return nil
 	}
@@ -416,7 +416,7 @@ func (t *sharedClaimsTest) bindAll(cycles []*podCycle) []*fwk.Status {
 	statuses := make([]*fwk.Status, len(cycles))
 	for i, cycle := range cycles {
 		wg.Go(func() {
-			status := cycle.preBindPreFlight()
+			status := cycle.preBindPreFlight(t.tCtx)
 			if status.IsSuccess() {
 				status = cycle.p.PreBind(t.tCtx, cycle.state, cycle.pod, nodeName)
 			}
@@ -876,11 +876,11 @@ func TestFullClaim(t *testing.T) {
 	})
 }
 
-// numClaims returns for how many claims there is a goroutine.
+// numClaims returns for how many claims there is a goroutine or a pod that waits.
 func (r *claimReserver) numClaims() int {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
-	return len(r.waiting)
+	return len(r.queues)
 }
 
 // TestClaimReserver ensures that no request gets lost, whatever the timing is.
