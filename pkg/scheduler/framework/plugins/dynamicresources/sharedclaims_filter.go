@@ -18,8 +18,10 @@ package dynamicresources
 
 import (
 	v1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
@@ -29,7 +31,7 @@ import (
 // limitFilter gets called at the end of PreFilter. It returns Skip if Filter would accept
 // each node and have nothing to remember for Reserve. Otherwise it returns the names of
 // the nodes for which Filter has to be called, nil for all of them.
-func (pl *DynamicResources) limitFilter(pod *v1.Pod, s *stateData) (sets.Set[string], *fwk.Status) {
+func (pl *DynamicResources) limitFilter(pod *v1.Pod, nodes []snapshotNode, s *stateData) (sets.Set[string], *fwk.Status) {
 	if !pl.fts.EnableDRASharedClaims || s.allocator != nil || hasExtendedResourceClaim(s) {
 		return nil, nil
 	}
@@ -41,8 +43,11 @@ func (pl *DynamicResources) limitFilter(pod *v1.Pod, s *stateData) (sets.Set[str
 			continue
 		}
 		skip = false
-		available := nodeNames(claim.Status.Allocation.NodeSelector)
-		if available == nil || !pl.staysAllocated(pod, s, index) {
+		if !pl.staysAllocated(pod, s, index) {
+			continue
+		}
+		available := pl.availableNodes(claim, s.informationsForClaim[index].availableOnNodes, nodes)
+		if available == nil {
 			continue
 		}
 		if names == nil {
@@ -80,6 +85,19 @@ func (pl *DynamicResources) staysAllocated(pod *v1.Pod, s *stateData, index int)
 	}
 	refs := s.claims.get(index).Status.ReservedFor
 	return len(refs) > 1 || len(refs) == 1 && refs[0].UID != pod.UID
+}
+
+// availableNodes returns the names of the nodes where the allocation of the claim is available. It returns
+// nil if these are most of the nodes: the scheduler looks at each of the names, but stops calling
+// Filter when it has found enough nodes.
+func (pl *DynamicResources) availableNodes(claim *resourceapi.ResourceClaim, selector *nodeaffinity.NodeSelector, nodes []snapshotNode) sets.Set[string] {
+	if names := nodeNames(claim.Status.Allocation.NodeSelector); names != nil {
+		return names
+	}
+	if names := pl.claimNodes.get(claim, selector.Match, nodes); 2*names.Len() <= len(nodes) && len(nodes) > 0 {
+		return names
+	}
+	return nil
 }
 
 // nodeNames returns the names of all nodes which the selector can match, nil if it does not select

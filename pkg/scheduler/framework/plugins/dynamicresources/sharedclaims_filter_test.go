@@ -123,6 +123,14 @@ func TestLimitFilter(t *testing.T) {
 	inUse := newAllocatedSharedClaim(podReferences(1)...)
 	ownReference := resourceapi.ResourceClaimConsumerReference{Resource: "pods", Name: "pod-1", UID: "pod-1"}
 	off := func(feats *feature.Features) { feats.EnableDRASharedClaims = false }
+	hostname := v1.NodeSelectorTerm{MatchExpressions: []v1.NodeSelectorRequirement{{Key: v1.LabelHostname, Operator: v1.NodeSelectorOpIn, Values: []string{node2Name}}}}
+	// byLabel returns the names if PreFilter knows the nodes.
+	byLabel := func(names ...string) []string {
+		if !hasSnapshot {
+			return nil
+		}
+		return append([]string{}, names...)
+	}
 	for name, tc := range map[string]limitFilterTest{
 		"any-node":            {claim: changed(inUse, anywhere), wantSkip: true, wantNodes: allNodes},
 		"any-node-unused":     {claim: changed(newAllocatedSharedClaim(), anywhere), wantSkip: true, wantNodes: allNodes},
@@ -134,8 +142,12 @@ func TestLimitFilter(t *testing.T) {
 		"one-node-gate-off":   {features: off, claim: changed(inUse, selectNodes(namedNode(nodeName))), wantNodes: []string{nodeName}},
 		"several-nodes":       {claim: changed(inUse, selectNodes(namedNode("gone"), namedNode(nodeName), namedNode(node2Name))), wantNames: []string{"gone", nodeName, node2Name}, wantNodes: allNodes},
 		"gone-node":           {claim: changed(inUse, selectNodes(namedNode("gone"))), wantNames: []string{"gone"}},
-		"name-or-label":       {claim: changed(inUse, selectNodes(namedNode(nodeName), labelledNodes)), wantNodes: []string{nodeName}},
-		"label":               {claim: changed(inUse, selectNodes(labelledNodes))},
+		"name-or-label":       {claim: changed(inUse, selectNodes(namedNode(nodeName), labelledNodes)), wantNames: byLabel(nodeName), wantNodes: []string{nodeName}},
+		"label":               {claim: changed(inUse, selectNodes(labelledNodes)), wantNames: byLabel()},
+		"label-unused":        {claim: changed(newAllocatedSharedClaim(), selectNodes(labelledNodes))},
+		"label-in-flight":     {claim: newSharedClaim(), inFlight: changed(newAllocatedSharedClaim(), selectNodes(hostname)), wantNames: byLabel(node2Name), wantNodes: []string{node2Name}},
+		"label-gate-off":      {features: off, claim: changed(inUse, selectNodes(hostname)), wantNodes: []string{node2Name}},
+		"label-most":          {claim: changed(inUse, selectNodes(namedNode(nodeName), hostname)), wantNodes: allNodes},
 		"one-node-unused":     {claim: changed(newAllocatedSharedClaim(), selectNodes(namedNode(nodeName))), wantNodes: []string{nodeName}},
 		"one-node-for-itself": {claim: changed(newAllocatedSharedClaim(ownReference), selectNodes(namedNode(nodeName))), wantNodes: []string{nodeName}},
 		"no-node":             {claim: changed(inUse, func(claim *resourceapi.ResourceClaim) { claim.Status.Allocation.NodeSelector = &v1.NodeSelector{} }), wantNames: []string{}},

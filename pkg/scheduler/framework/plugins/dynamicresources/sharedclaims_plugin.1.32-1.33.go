@@ -29,7 +29,10 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 )
 
-type cycleState = *framework.CycleState
+type (
+	cycleState   = *framework.CycleState
+	snapshotNode = *framework.NodeInfo
+)
 
 func (pl *DynamicResources) claimClient(namespace string) resourceclient.ResourceClaimInterface {
 	return pl.clientset.ResourceV1beta1().ResourceClaims(namespace)
@@ -71,6 +74,19 @@ func (pl *DynamicResources) isReservedForPod(pod *v1.Pod, claim *resourceapi.Res
 
 // setAllocationTimestamp does nothing because there is no such field.
 func (pl *DynamicResources) setAllocationTimestamp(*resourceapi.AllocationResult) {}
+
+// listedNodes returns the nodes of the snapshot, nil if that is not available.
+func (pl *DynamicResources) listedNodes() []snapshotNode {
+	lister := pl.fh.SnapshotSharedLister()
+	if lister == nil {
+		return nil
+	}
+	nodes, err := lister.NodeInfos().List()
+	if err != nil {
+		return nil
+	}
+	return nodes
+}
 
 // hasExtendedResourceClaim returns false because there is no such claim.
 func hasExtendedResourceClaim(*stateData) bool {

@@ -30,7 +30,10 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-type cycleState = fwk.CycleState
+type (
+	cycleState   = fwk.CycleState
+	snapshotNode = fwk.NodeInfo
+)
 
 func (pl *DynamicResources) claimClient(namespace string) resourceclient.ResourceClaimInterface {
 	return pl.clientset.ResourceV1().ResourceClaims(namespace)

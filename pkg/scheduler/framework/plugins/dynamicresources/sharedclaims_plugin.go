@@ -32,7 +32,10 @@ import (
 // This file contains what the code for shared claims needs from the plugin and from
 // the API and what is different in other Kubernetes releases.
 
-type cycleState = fwk.CycleState
+type (
+	cycleState   = fwk.CycleState
+	snapshotNode = fwk.NodeInfo
+)
 
 func (pl *DynamicResources) claimClient(namespace string) resourceclient.ResourceClaimInterface {
 	return pl.clientset.ResourceV1().ResourceClaims(namespace)

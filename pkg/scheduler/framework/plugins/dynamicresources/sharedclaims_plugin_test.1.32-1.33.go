@@ -27,6 +27,9 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/feature"
 )
 
+// hasSnapshot is false because upstream's setup of the plugin has no snapshot.
+const hasSnapshot = false
+
 // hasPreBindPreFlight is false because PreBind always gets called.
 const hasPreBindPreFlight = false
 

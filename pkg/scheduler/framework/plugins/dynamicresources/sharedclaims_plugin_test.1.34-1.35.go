@@ -34,6 +34,9 @@ import (
 	"k8s.io/kubernetes/test/utils/ktesting"
 )
 
+// hasSnapshot is true if PreFilter gets the nodes.
+const hasSnapshot = true
+
 // hasPreBindPreFlight is true if PreBind does not get called when there is nothing to do.
 const hasPreBindPreFlight = true
 

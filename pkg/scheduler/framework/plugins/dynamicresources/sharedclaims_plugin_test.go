@@ -34,6 +34,9 @@ import (
 // This file contains what the tests of shared claims need and what is different
 // in other Kubernetes releases.
 
+// hasSnapshot is true if PreFilter gets the nodes.
+const hasSnapshot = true
+
 // hasPreBindPreFlight is true if PreBind does not get called when there is nothing to do.
 const hasPreBindPreFlight = true
 
