@@ -193,3 +193,31 @@ func TestRedundantFile(t *testing.T) {
 		t.Errorf("got %v, want %q", err, want)
 	}
 }
+
+// A seam that does not apply on one release leaves those that this release shares with others alone.
+func TestUpdateSharedSeam(t *testing.T) {
+	const above, below = "1\n2\n3\n", "4\n5\n6\n"
+	v := &Verifier{Repo: t.TempDir(), Update: true, Log: t.Logf, sources: map[string]tree.Upstream{
+		"1.32": oneFile{files: files{"pkg/a.go": "one\n2\n3\n" + below, "pkg/b.go": "other\n"}},
+		"1.34": oneFile{files: files{"pkg/a.go": above + below, "pkg/b.go": above + below}},
+		"1.36": oneFile{files: files{"pkg/a.go": above + below, "pkg/b.go": above + below}},
+	}}
+	var err error
+	if v.Ledger, err = ledger.Parse([]byte(manyReleases)); err != nil {
+		t.Fatal(err)
+	}
+	write(t, v, "go.mod", "module x\n\nignore ./pkg\n")
+	seam := func(file, context string) string {
+		return "diff --git a/" + file + " b/" + file + "\n--- a/" + file + "\n+++ b/" + file + "\n" + context
+	}
+	const shared, broken = "pkg/a.go.fixes.patch", "pkg/b.go.fixes.patch"
+	text := seam("pkg/a.go", "@@ -2,4 +2,5 @@\n 2\n 3\n+hook\n 4\n 5\n")
+	write(t, v, shared, text)
+	write(t, v, broken, seam("pkg/b.go", "@@ -1,6 +1,7 @@\n 1\n 2\n 3\n+hook\n 4\n 5\n 6\n"))
+	if err := v.seams(t.Context()); err == nil || !strings.Contains(err.Error(), broken+": release 1.32") {
+		t.Errorf("%v", err)
+	}
+	if got, err := v.read(shared); err != nil || string(got) != text {
+		t.Errorf("%s, %v:\n%s", shared, err, got)
+	}
+}
