@@ -19,7 +19,6 @@ package dynamicresources
 import (
 	"context"
 	"errors"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -44,24 +43,11 @@ func TestReservedForPreFlight(t *testing.T) {
 		}
 		return tc, leader, followers
 	}
-	// preFlight starts the check for all pods. The function returned by it waits for the results.
-	preFlight := func(ctx context.Context, cycles []*podCycle) func() []bool {
-		skipped := make([]bool, len(cycles))
-		var wg sync.WaitGroup
-		for i, cycle := range cycles {
-			wg.Go(func() { skipped[i] = cycle.preBindPreFlight(ctx).IsSkip() })
-		}
-		synctest.Wait()
-		return func() []bool {
-			wg.Wait()
-			return skipped
-		}
-	}
 
 	syncTest(t, "stored", func(tCtx ktesting.TContext) {
 		tc, leader, followers := setUp(tCtx)
 		assert.False(tCtx, leader.preBindPreFlight(tCtx).IsSkip(), "somebody must store it")
-		result := preFlight(tCtx, followers)
+		result := startPreFlight(tCtx, followers)
 		assert.Equal(tCtx, 1, tc.p.claimReserver.numClaims(), "claims with waiting pods")
 		assert.Empty(tCtx, tc.api.takeWrites())
 		require.Nil(tCtx, tc.p.PreBind(tCtx, leader.state, leader.pod, nodeName))
@@ -88,7 +74,9 @@ func TestReservedForPreFlight(t *testing.T) {
 		require.Nil(tCtx, leader.bind(tCtx))
 		ctx, cancel := context.WithTimeout(tCtx, time.Minute)
 		defer cancel()
-		claim, err := tc.p.claimReserver.follow(ctx, request, state.informationsForClaim[0].latest)
+		claim, err := tc.p.claimReserver.follow(ctx, request, func() (*resourceapi.ResourceClaim, error) {
+			return tc.p.draManager.ResourceClaims().Get(namespace, sharedClaimName)
+		})
 		require.NoError(tCtx, err)
 		assert.Equal(tCtx, tc.claim(), claim)
 		assert.Zero(tCtx, tc.p.claimReserver.numClaims())
@@ -98,7 +86,7 @@ func TestReservedForPreFlight(t *testing.T) {
 	syncTest(t, "not-stored", func(tCtx ktesting.TContext) {
 		tc, leader, followers := setUp(tCtx)
 		start := time.Now()
-		result := preFlight(tCtx, followers)
+		result := startPreFlight(tCtx, followers)
 		leader.unreserve()
 		assert.Equal(tCtx, []bool{false, false, false}, result())
 		assert.Equal(tCtx, maxFollow, time.Since(start))
@@ -111,7 +99,7 @@ func TestReservedForPreFlight(t *testing.T) {
 	syncTest(t, "store-fails", func(tCtx ktesting.TContext) {
 		tc, leader, followers := setUp(tCtx)
 		tc.api.before = func(string, *resourceapi.ResourceClaim) error { return errors.New("fake API failure") }
-		result := preFlight(tCtx, followers)
+		result := startPreFlight(tCtx, followers)
 		require.ErrorContains(tCtx, leader.p.PreBind(tCtx, leader.state, leader.pod, nodeName).AsError(), "fake API failure")
 		assert.Equal(tCtx, []bool{false, false, false}, result())
 		leader.unreserve()
@@ -124,7 +112,7 @@ func TestReservedForPreFlight(t *testing.T) {
 		tc, leader, followers := setUp(tCtx)
 		ctx, cancel := context.WithCancel(tCtx)
 		start := time.Now()
-		result := preFlight(ctx, followers)
+		result := startPreFlight(ctx, followers)
 		cancel()
 		assert.Equal(tCtx, []bool{false, false, false}, result())
 		assert.Zero(tCtx, time.Since(start), "seconds that the pods waited")

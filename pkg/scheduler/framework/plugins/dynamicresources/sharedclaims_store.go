@@ -19,6 +19,7 @@ package dynamicresources
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -47,6 +48,9 @@ const (
 	// by someone else.
 	maxClaimWriteAttempts = 10
 )
+
+// errNothingToFollow is returned if no write of a claim is going on.
+var errNothingToFollow = errors.New("nothing is being written for other pods")
 
 // claimReserver combines the changes of a claim which are needed by different pods.
 //
@@ -90,17 +94,23 @@ func (r *claimReserver) reserve(ctx context.Context, request *claimReservation) 
 	return r.wait(ctx, request)
 }
 
-// follow does the same as reserve, but leaves it to some other pod to start the next change.
-// latest returns what is in the cache. It is needed because that change may have been the last one.
+// follow does the same as reserve, but leaves it to some other pod to start the next change. If none
+// is going to do that, then it returns errNothingToFollow at once. latest returns what is in the
+// cache. It is needed because the last change may have been made just now.
 func (r *claimReserver) follow(ctx context.Context, request *claimReservation, latest func() (*resourceapi.ResourceClaim, error)) (*resourceapi.ResourceClaim, error) {
-	r.add(request, false)
+	running := r.add(request, false)
 	if claim, err := latest(); err == nil && request.check(claim) == nil && r.remove(request) {
 		return claim, nil
+	}
+	// While the allocation is in flight, the pod for which it was made has to store it.
+	if !running && request.allocation == nil && r.remove(request) {
+		return nil, errNothingToFollow
 	}
 	return r.wait(ctx, request)
 }
 
-func (r *claimReserver) add(request *claimReservation, start bool) {
+// add returns true if there is a goroutine which is going to take care of the request.
+func (r *claimReserver) add(request *claimReservation, start bool) bool {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
 
@@ -115,6 +125,7 @@ func (r *claimReserver) add(request *claimReservation, start bool) {
 		queue.running = true
 		go r.run(claimUID, queue)
 	}
+	return queue.running
 }
 
 func (r *claimReserver) wait(ctx context.Context, request *claimReservation) (*resourceapi.ResourceClaim, error) {
