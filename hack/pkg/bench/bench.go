@@ -57,6 +57,8 @@ const (
 	Release                = "Release"
 	NoClaimOneNode         = "NoClaimOneNode"
 	SharedClaimOneNode     = "SharedClaimOneNode"
+	NoClaimRack            = "NoClaimRack"
+	SharedClaimRack        = "SharedClaimRack"
 
 	// Those with groups are for releases in which pods know theirs: see groupsConfig.
 	NoClaimInGroups          = "NoClaimInGroups"
@@ -249,6 +251,8 @@ func FullPlan(groups bool) []Run {
 	}
 	add(NoClaimOneNode, 0, 100, 5000, true)
 	add(SharedClaimOneNode, 0, 100, 5000, true)
+	add(NoClaimRack, 0, 100, 5000, true)
+	add(SharedClaimRack, 0, 100, 5000, true)
 	add(Release, 0, 1000, 100, true)
 	if groups {
 		add(NoClaimInGroups, 100, 5000, 50, true)

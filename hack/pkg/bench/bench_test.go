@@ -287,15 +287,17 @@ func TestGoalsMissed(t *testing.T) {
 		{Run: Run{Case: SharedClaimsForPodGroups, Groups: 1, Pods: 10000, Nodes: 100}, Reports: []Report{{PodsPerSecond: 51}}},
 		{Run: Run{Case: NoClaimOneNode, Pods: 100, Nodes: 5000, Patched: true}, Reports: []Report{{PodsPerSecond: 100}}},
 		{Run: Run{Case: SharedClaimOneNode, Pods: 100, Nodes: 5000, Patched: true}, Reports: []Report{{PodsPerSecond: 94}}},
+		{Run: Run{Case: NoClaimRack, Pods: 100, Nodes: 5000, Patched: true}, Reports: []Report{{PodsPerSecond: 100}}},
+		{Run: Run{Case: SharedClaimRack, Pods: 100, Nodes: 5000, Patched: true}, Reports: []Report{{PodsPerSecond: 94}}},
 		{Run: Run{Case: SharedClaimFull, Pods: 100, Nodes: 100, Patched: true}, Reports: []Report{{Pods: 100, RestCores: &cores, IdleCores: &idle}}},
 		{Run: Run{Case: ReleaseWorkloads, Groups: 1000, Pods: 10000, Nodes: 100, Patched: true}, Reports: []Report{{FreeAfterSeconds: &free, DeleteSeconds: &deleted, CallsPerRelease: &calls}}},
 		{Run: Run{Case: Release, Pods: 1000, Nodes: 100, Patched: true}, Reports: []Report{{FreeAfterSeconds: &free}}},
 	}
 	goals := results.Goals()
-	if n := strings.Count(goals, "| **missed** |"); n != 10 || strings.Contains(goals, "| met |") {
-		t.Errorf("expected ten goals, all missed, got %d:\n%s", n, goals)
+	if n := strings.Count(goals, "| **missed** |"); n != 11 || strings.Contains(goals, "| met |") {
+		t.Errorf("expected eleven goals, all missed, got %d:\n%s", n, goals)
 	}
-	results[6].Reports[0].FreeAfterSeconds, results[7].Reports[0].FreeAfterSeconds = nil, nil
+	results[8].Reports[0].FreeAfterSeconds, results[9].Reports[0].FreeAfterSeconds = nil, nil
 	for _, want := range []string{"not within a minute | **missed**", "not within 15 s | **missed**"} {
 		if goals := results.Goals(); !strings.Contains(goals, want) {
 			t.Errorf("a claim that is not freed must not go unnoticed:\n%s", goals)

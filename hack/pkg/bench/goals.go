@@ -27,6 +27,7 @@ var withoutClaim = map[string]string{
 	SharedClaimForWorkload:   NoClaim,
 	Release:                  NoClaim,
 	SharedClaimOneNode:       NoClaimOneNode,
+	SharedClaimRack:          NoClaimRack,
 	SharedClaimsForWorkloads: NoClaimInGroups,
 	SharedClaimsForPodGroups: NoClaimInGroups,
 }
@@ -170,6 +171,8 @@ func (results Results) goals(g *goals, r *Result, m *Report) {
 		}
 	case SharedClaimOneNode:
 		g.atLeast("claim on one node, beside a node selector: "+size, "–", 0.95, m, base)
+	case SharedClaimRack:
+		g.atLeast("claim on 50 nodes with a label, beside a node selector: "+size, "–", 0.95, m, base)
 	case ClaimTemplate, Claim:
 		what := "gate off, "
 		if r.Gate {

@@ -151,12 +151,12 @@ func writeReport(tCtx ktesting.TContext, r *report) {
 // prepare creates what the pods of a workload need and starts to observe them. The namespace
 // exists already, and so do the Jobs.
 func prepare(tCtx ktesting.TContext, done func(r *report)) error {
-	if isCase(tCtx, "NoClaimOneNode") {
-		if _, err := labelNode(tCtx); err != nil {
+	if isCase(tCtx, "NoClaimOneNode", "NoClaimRack") {
+		if _, err := labelNodes(tCtx); err != nil {
 			return err
 		}
 	}
-	if !isCase(tCtx, "NoClaim", "NoClaimOneNode", "NoClaimInGroups") {
+	if !isCase(tCtx, "NoClaim", "NoClaimOneNode", "NoClaimRack", "NoClaimInGroups") {
 		if err := prepareClaims(tCtx); err != nil {
 			return err
 		}
@@ -169,21 +169,28 @@ func isCase(tCtx ktesting.TContext, names ...string) bool {
 	return slices.ContainsFunc(names, func(name string) bool { return strings.Contains(tCtx.Name(), "/"+name+"/") })
 }
 
-// labelNode marks a node as the one with the device.
-func labelNode(tCtx ktesting.TContext) (string, error) {
-	nodes, err := tCtx.Client().CoreV1().Nodes().List(tCtx, metav1.ListOptions{Limit: 1})
+// labelNodes marks the nodes that can use the device: one, or those of a rack. It returns their names.
+func labelNodes(tCtx ktesting.TContext) ([]string, error) {
+	count := int64(1)
+	if isCase(tCtx, "NoClaimRack", "SharedClaimRack") {
+		count = 50
+	}
+	nodes, err := tCtx.Client().CoreV1().Nodes().List(tCtx, metav1.ListOptions{Limit: count})
 	if err != nil {
-		return "", fmt.Errorf("list nodes: %w", err)
+		return nil, fmt.Errorf("list nodes: %w", err)
 	}
 	if len(nodes.Items) == 0 {
-		return "", errors.New("there are no nodes yet")
+		return nil, errors.New("there are no nodes yet")
 	}
-	name := nodes.Items[0].Name
-	_, err = tCtx.Client().CoreV1().Nodes().Patch(tCtx, name, types.MergePatchType, []byte(`{"metadata":{"labels":{"bench":"device"}}}`), metav1.PatchOptions{})
-	if err != nil {
-		return "", fmt.Errorf("label node: %w", err)
+	var names []string
+	for _, node := range nodes.Items {
+		_, err = tCtx.Client().CoreV1().Nodes().Patch(tCtx, node.Name, types.MergePatchType, []byte(`{"metadata":{"labels":{"bench":"device"}}}`), metav1.PatchOptions{})
+		if err != nil {
+			return nil, fmt.Errorf("label node: %w", err)
+		}
+		names = append(names, node.Name)
 	}
-	return name, nil
+	return names, nil
 }
 
 // prepareClaims creates a device and a claim for each Job.
@@ -208,7 +215,7 @@ func prepareClaims(tCtx ktesting.TContext) error {
 	for _, job := range jobs.Items {
 		// As JSON because an unpatched tree has no Go type with this field.
 		spec := fmt.Sprintf(`"devices":{"requests":[%s]}`, requestJSON("req", className))
-		if isCase(tCtx, "SharedClaimForWorkload", "SharedClaimOneNode", "SharedClaimsForWorkloads", "Release", "ReleaseWorkloads") {
+		if isCase(tCtx, "SharedClaimForWorkload", "SharedClaimOneNode", "SharedClaimRack", "SharedClaimsForWorkloads", "Release", "ReleaseWorkloads") {
 			spec += fmt.Sprintf(`,"reservedFor":{"apiGroup":"batch","resource":"jobs","name":%q,"uid":%q}`, job.Name, job.UID)
 		}
 		name := claimName + strings.TrimPrefix(job.Name, jobName)
@@ -225,12 +232,12 @@ func prepareClaims(tCtx ktesting.TContext) error {
 	return nil
 }
 
-// createDevices creates a pool of devices, on all nodes or on one of them.
+// createDevices creates a pool of devices, for all nodes or for some of them.
 func createDevices(tCtx ktesting.TContext, count int) error {
-	node := ""
-	if isCase(tCtx, "SharedClaimOneNode") {
+	var nodes []string
+	if isCase(tCtx, "SharedClaimOneNode", "SharedClaimRack") {
 		var err error
-		if node, err = labelNode(tCtx); err != nil {
+		if nodes, err = labelNodes(tCtx); err != nil {
 			return err
 		}
 	}
@@ -244,10 +251,15 @@ func createDevices(tCtx ktesting.TContext, count int) error {
 				Pool:   resourceapi.ResourcePool{Name: "pool", ResourceSliceCount: int64(total)},
 			},
 		}
-		if node != "" {
-			slice.Spec.NodeName = onNode(node)
-		} else {
+		switch len(nodes) {
+		case 0:
 			slice.Spec.AllNodes = allNodes
+		case 1:
+			slice.Spec.NodeName = onNode(nodes[0])
+		default:
+			slice.Spec.NodeSelector = &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{
+				MatchExpressions: []v1.NodeSelectorRequirement{{Key: "bench", Operator: v1.NodeSelectorOpIn, Values: []string{"device"}}},
+			}}}
 		}
 		for j := i * perSlice; j < min(count, (i+1)*perSlice); j++ {
 			slice.Spec.Devices = append(slice.Spec.Devices, newDevice(fmt.Sprintf("device-%d", j)))
