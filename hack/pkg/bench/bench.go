@@ -225,7 +225,7 @@ func FullPlan(groups bool) []Run {
 		case pods <= 240:
 			// Less than two seconds, in which other programs on the machine count for much.
 			repeat = 7
-		case pods <= 2000:
+		case pods <= 2000, pods <= 10000 && c != SharedClaimsForPodGroups:
 			repeat = 3
 		}
 		runs = append(runs, Run{Case: c, Groups: groups, Pods: pods, Nodes: nodes, Patched: patched, Repeat: repeat, Timeout: timeout})
@@ -236,8 +236,8 @@ func FullPlan(groups bool) []Run {
 			add(SharedClaim, 0, pods, 100, patched)
 		}
 	}
-	// Unpatched, 240 pods take more than a minute.
-	runs[3].Repeat = 1
+	// Unpatched, they take a long time.
+	runs[1].Repeat, runs[3].Repeat = 1, 1
 	for _, size := range []struct{ pods, nodes int }{
 		{240, 100}, {1000, 100}, {5000, 100}, {10000, 100}, {1000, 500}, {10000, 500}, {10000, 5000}, {50000, 5000},
 	} {

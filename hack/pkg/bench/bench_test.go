@@ -33,6 +33,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"sigs.k8s.io/yaml"
 )
 
 // fakeBinary is a shell script in place of a compiled benchmark.
@@ -378,6 +380,7 @@ func TestCanceled(t *testing.T) {
 // TestPlans checks that each workload is there only once, and that there is something
 // to compare it with.
 func TestPlans(t *testing.T) {
+	configured := workloads(t, "performance-config.yaml", "groups-config.1.37+.yaml")
 	for name, plan := range map[string][]Run{"quick": QuickPlan(), "full": FullPlan(true), "without groups": FullPlan(false)} {
 		seen := map[Run]bool{}
 		for _, r := range plan {
@@ -392,6 +395,10 @@ func TestPlans(t *testing.T) {
 			}
 		}
 		for key := range seen {
+			// Those two are upstream's.
+			if key.Case != ClaimTemplate && key.Case != Claim && !slices.Contains(configured, key.Case+"/"+key.workload()) {
+				t.Errorf("%s: no configuration has %s/%s", name, key.Case, key.workload())
+			}
 			if key.Groups > 0 && name != "full" {
 				t.Errorf("%s: %s is for a tree with groups", name, key)
 			}
@@ -403,6 +410,31 @@ func TestPlans(t *testing.T) {
 			}
 		}
 	}
+}
+
+// workloads returns the names of the workloads in the configurations of scheduler_perf.
+func workloads(t *testing.T, files ...string) []string {
+	t.Helper()
+	var names []string
+	for _, file := range files {
+		data, err := os.ReadFile(filepath.Join("../../../test/integration/scheduler_perf/dra/reservedfor", file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var cases []struct {
+			Name      string
+			Workloads []struct{ Name string }
+		}
+		if err := yaml.Unmarshal(data, &cases); err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		for _, c := range cases {
+			for _, w := range c.Workloads {
+				names = append(names, c.Name+"/"+w.Name)
+			}
+		}
+	}
+	return names
 }
 
 // isBase says whether a run is what another one gets compared with.
