@@ -1,0 +1,90 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package dynamicresources
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/feature"
+	"k8s.io/kubernetes/test/utils/ktesting"
+	"k8s.io/utils/ptr"
+)
+
+// TestSharedClaimsSignPod covers which pods are alike for the scheduler.
+func TestSharedClaimsSignPod(t *testing.T) {
+	withClaims := func(pod *v1.Pod, names ...string) *v1.Pod {
+		pod.Spec.ResourceClaims = nil
+		for _, name := range names {
+			pod.Spec.ResourceClaims = append(pod.Spec.ResourceClaims, v1.PodResourceClaim{Name: name, ResourceClaimName: &name})
+		}
+		return pod
+	}
+	otherNamespace := newSharingPod("pod-2")
+	otherNamespace.Namespace = "other"
+	generated := newSharingPod("pod-2")
+	generated.Spec.ResourceClaims = append(generated.Spec.ResourceClaims, v1.PodResourceClaim{Name: "generated", ResourceClaimTemplateName: ptr.To("template")})
+	off := func(feats *feature.Features) { feats.EnableDRASharedClaims = false }
+
+	for name, tc := range map[string]struct {
+		features  func(feats *feature.Features)
+		pod       *v1.Pod
+		wantAlike bool
+		wantNone  bool
+	}{
+		"same-claim":      {pod: newSharingPod("pod-2"), wantAlike: true},
+		"other-claim":     {pod: withClaims(newSharingPod("pod-2"), "other")},
+		"other-namespace": {pod: otherNamespace},
+		"more-claims":     {pod: withClaims(newSharingPod("pod-2"), sharedClaimName, "other")},
+		"generated-claim": {pod: generated, wantNone: true},
+		"gate-off":        {features: off, pod: newSharingPod("pod-2"), wantNone: true},
+	} {
+		syncTest(t, name, func(tCtx ktesting.TContext) {
+			feats := sharedClaimsFeatures()
+			if tc.features != nil {
+				tc.features(&feats)
+			}
+			test := newSharedClaimsTest(tCtx, feats, nil)
+			sign := func(pod *v1.Pod) string {
+				fragments, status := test.p.SignPod(tCtx, pod)
+				if !status.IsSuccess() {
+					return ""
+				}
+				signature, err := json.Marshal(fragments)
+				require.NoError(tCtx, err)
+				return string(signature)
+			}
+			first, second := sign(newSharingPod("pod-1")), sign(tc.pod)
+			if tc.wantNone {
+				assert.Empty(tCtx, second)
+				return
+			}
+			require.NotEmpty(tCtx, second)
+			assert.Equal(tCtx, tc.wantAlike, first == second, "%s and %s", first, second)
+		})
+	}
+
+	syncTest(t, "no-claim", func(tCtx ktesting.TContext) {
+		pod := withClaims(newSharingPod("pod-1"))
+		fragments, status := newSharedClaimsTest(tCtx, sharedClaimsFeatures(), nil).p.SignPod(tCtx, pod)
+		assert.True(tCtx, status.IsSuccess())
+		assert.Empty(tCtx, fragments)
+	})
+}
