@@ -1,0 +1,57 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Command kubectl-dra is a plugin of kubectl for clusters with the carry. Its verb downgrade
+// prepares ResourceClaims for a release of upstream, which does not know their fields.
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	_ "k8s.io/client-go/plugin/pkg/client/auth"
+
+	"kubernetes-dra/cmd/kubectl-dra/pkg/downgrade"
+)
+
+func main() {
+	streams := genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}
+	if err := newCommand(streams).Execute(); err != nil {
+		fmt.Fprintln(os.Stderr, "error:", err)
+		os.Exit(1)
+	}
+}
+
+func newCommand(streams genericiooptions.IOStreams) *cobra.Command {
+	flags := genericclioptions.NewConfigFlags(true)
+	command := &cobra.Command{
+		Use:           "kubectl-dra",
+		Short:         "Look after ResourceClaims that are reserved for workloads",
+		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl dra"},
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          cobra.NoArgs,
+		RunE:          func(command *cobra.Command, _ []string) error { return command.Help() },
+	}
+	command.SetOut(streams.Out)
+	command.SetErr(streams.ErrOut)
+	flags.AddFlags(command.PersistentFlags())
+	command.AddCommand(downgrade.NewCommand(flags, streams))
+	return command
+}

@@ -1,0 +1,567 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package downgrade
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
+	"k8s.io/client-go/kubernetes/fake"
+	cgotesting "k8s.io/client-go/testing"
+	"k8s.io/utils/ptr"
+)
+
+const namespace = "training"
+
+var (
+	claims = schema.GroupVersionResource{Group: "resource.k8s.io", Version: "v1", Resource: "resourceclaims"}
+	job    = reference{APIGroup: "batch", Resource: "jobs", Name: "train", UID: "train-uid"}
+	group  = reference{APIGroup: "scheduling.k8s.io", Resource: "podgroups", Name: "group", UID: "group-uid"}
+)
+
+// newClaim is allocated for any pod of the job.
+func newClaim(name string, change ...func(c *claim)) *claim {
+	c := &claim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(name + "-uid")}}
+	c.Spec.ReservedFor = &reference{APIGroup: job.APIGroup, Resource: job.Resource, Name: job.Name}
+	c.Status.Allocation = &struct {
+		ReservedForAnyPod *bool `json:"reservedForAnyPod,omitempty"`
+	}{ReservedForAnyPod: ptr.To(true)}
+	c.Status.ReservedFor = []reference{job}
+	for _, change := range change {
+		change(c)
+	}
+	return c
+}
+
+// dropped is what an API server of upstream makes of the claim.
+func dropped(c *claim) {
+	c.Spec.ReservedFor = nil
+	if c.Status.Allocation != nil {
+		c.Status.Allocation.ReservedForAnyPod = nil
+	}
+}
+
+func deleted(c *claim) {
+	c.DeletionTimestamp = ptr.To(metav1.Now())
+}
+
+// listed adds references to status.reservedFor.
+func listed(refs ...reference) func(c *claim) {
+	return func(c *claim) { c.Status.ReservedFor = append(c.Status.ReservedFor, refs...) }
+}
+
+func withRecord(refs ...reference) func(c *claim) {
+	return func(c *claim) {
+		text, _ := json.Marshal(refs)
+		c.Annotations = map[string]string{recordAnnotation: string(text)}
+	}
+}
+
+// noWorkload removes the job from status.reservedFor.
+func noWorkload(c *claim) {
+	c.Status.ReservedFor = nil
+}
+
+func podRef(i int) reference {
+	return reference{Resource: "pods", Name: fmt.Sprintf("pod-%03d", i), UID: types.UID(fmt.Sprintf("pod-%03d-uid", i))}
+}
+
+func podRefs(n int) []reference {
+	var refs []reference
+	for i := range n {
+		refs = append(refs, podRef(i))
+	}
+	return refs
+}
+
+func newPod(ref reference, claim string) corev1.Pod {
+	return corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: ref.Name, UID: ref.UID},
+		Spec:       corev1.PodSpec{NodeName: "node", ResourceClaims: []corev1.PodResourceClaim{{Name: "device", ResourceClaimName: &claim}}},
+	}
+}
+
+func newPods(n int, claim string) []corev1.Pod {
+	var pods []corev1.Pod
+	for i := range n {
+		pods = append(pods, newPod(podRef(i), claim))
+	}
+	return pods
+}
+
+func TestDecide(t *testing.T) {
+	for name, tc := range map[string]struct {
+		claim       *claim
+		pods        []corev1.Pod
+		wantAction  action
+		wantWhy     string
+		add, remove []reference
+		wait        bool
+		deallocate  bool
+	}{
+		"pods fit":        {claim: newClaim("c"), pods: newPods(256, "c"), wantAction: actionList, wantWhy: "256 pods are added to its list, jobs.batch/train is removed", add: podRefs(256), remove: []reference{job}},
+		"one pod":         {claim: newClaim("c"), pods: newPods(1, "c"), wantAction: actionList, wantWhy: "one pod is added", add: podRefs(1), remove: []reference{job}},
+		"one too many":    {claim: newClaim("c"), pods: newPods(257, "c"), wantAction: actionStop, wantWhy: "at most 256 pods can be listed: end one pod, for instance by scaling jobs.batch/train down"},
+		"many too many":   {claim: newClaim("c"), pods: newPods(300, "c"), wantAction: actionStop, wantWhy: "end 44 pods"},
+		"no pods":         {claim: newClaim("c"), pods: newPods(3, "other"), wantAction: actionRelease, wantWhy: "no pod uses it: jobs.batch/train is removed", remove: []reference{job}, wait: true},
+		"some are listed": {claim: newClaim("c", listed(podRefs(2)...)), pods: newPods(3, "c"), wantAction: actionList, add: []reference{podRef(2)}, remove: []reference{job}},
+		// They count until the controller has removed them.
+		"listed pods are gone":             {claim: newClaim("c", listed(podRefs(255)...)), wantAction: actionList, wantWhy: "0 pods are added", remove: []reference{job}},
+		"listed pods are gone, no room":    {claim: newClaim("c", listed(podRefs(250)...)), pods: newPods(300, "c")[250:257], wantAction: actionStop, wantWhy: "end one pod"},
+		"done before":                      {claim: newClaim("c", noWorkload, listed(podRefs(2)...), withRecord(job)), pods: newPods(2, "c"), wantAction: actionNone, wantWhy: "upstream drops the fields"},
+		"listed again":                     {claim: newClaim("c", withRecord(job)), pods: newPods(1, "c"), wantAction: actionList, add: podRefs(1), remove: []reference{job}},
+		"for any pod, no workload":         {claim: newClaim("c", noWorkload), pods: newPods(1, "c"), wantAction: actionList, wantWhy: "one pod is added to its list", add: podRefs(1)},
+		"not allocated":                    {claim: newClaim("c", noWorkload, func(c *claim) { c.Status.Allocation = nil }), wantAction: actionNone},
+		"allocated per pod":                {claim: newClaim("c", noWorkload, listed(podRefs(1)...), func(c *claim) { c.Status.Allocation.ReservedForAnyPod = nil }), pods: newPods(2, "c"), wantAction: actionNone},
+		"being released":                   {claim: newClaim("c", noWorkload), wantAction: actionRelease, wantWhy: "no pod uses it: the devices become free", wait: true},
+		"left behind":                      {claim: newClaim("c", dropped, noWorkload, withRecord(job)), wantAction: actionRelease, wantWhy: "no pod uses it: the devices become free", deallocate: true},
+		"fields are dropped, no pods":      {claim: newClaim("c", dropped), wantAction: actionRelease, remove: []reference{job}, deallocate: true},
+		"fields are dropped already":       {claim: newClaim("c", dropped), pods: newPods(2, "c"), wantAction: actionList, add: podRefs(2), remove: []reference{job}},
+		"group of pods stays":              {claim: newClaim("c", listed(group)), pods: newPods(1, "c"), wantAction: actionList, add: podRefs(1), remove: []reference{job}},
+		"group of pods counts":             {claim: newClaim("c", listed(group)), pods: newPods(256, "c"), wantAction: actionStop, wantWhy: "end one pod"},
+		"group of pods alone, with fields": {claim: newClaim("c", noWorkload, listed(group)), wantAction: actionNone},
+		"deleted, with pods":               {claim: newClaim("c", deleted), pods: newPods(2, "c"), wantAction: actionStop, wantWhy: "it is being deleted, and 2 of its pods cannot be listed anymore: end all of them"},
+		"deleted, without pods":            {claim: newClaim("c", deleted), wantAction: actionRelease, remove: []reference{job}, wait: true},
+		"several workloads":                {claim: newClaim("c", listed(reference{APIGroup: "apps", Resource: "deployments", Name: "web", UID: "web-uid"})), wantAction: actionRelease, wantWhy: "jobs.batch/train, deployments.apps/web is removed", remove: []reference{job, {APIGroup: "apps", Resource: "deployments", Name: "web", UID: "web-uid"}}, wait: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := decide(tc.claim, tc.pods)
+			if s.action != tc.wantAction || !strings.Contains(s.why, tc.wantWhy) {
+				t.Errorf("%s, %q", s.action, s.why)
+			}
+			if !apiequality.Semantic.DeepEqual(s.add, tc.add) || !apiequality.Semantic.DeepEqual(s.remove, tc.remove) {
+				t.Errorf("add %v, remove %v", s.add, s.remove)
+			}
+			if s.wait != tc.wait || s.deallocate != tc.deallocate {
+				t.Errorf("wait %v, deallocate %v", s.wait, s.deallocate)
+			}
+		})
+	}
+}
+
+// TestUsers covers which pods need the claim.
+func TestUsers(t *testing.T) {
+	c := newClaim("c")
+	generated := newClaim("generated", func(c *claim) {
+		c.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "pod-000", UID: "pod-000-uid", Controller: ptr.To(true)}}
+	})
+	ofTemplate := func(ref reference) corev1.Pod {
+		pod := newPod(ref, "")
+		pod.Spec.ResourceClaims[0] = corev1.PodResourceClaim{Name: "device", ResourceClaimTemplateName: ptr.To("template")}
+		pod.Status.ResourceClaimStatuses = []corev1.PodResourceClaimStatus{{Name: "device", ResourceClaimName: ptr.To("generated")}}
+		return pod
+	}
+	change := func(pod corev1.Pod, change func(pod *corev1.Pod)) corev1.Pod {
+		change(&pod)
+		return pod
+	}
+	for name, tc := range map[string]struct {
+		claim *claim
+		pod   corev1.Pod
+		want  bool
+	}{
+		"running":           {claim: c, pod: newPod(podRef(0), "c"), want: true},
+		"other claim":       {claim: c, pod: newPod(podRef(0), "d")},
+		"other namespace":   {claim: c, pod: change(newPod(podRef(0), "c"), func(pod *corev1.Pod) { pod.Namespace = "other" })},
+		"not on a node":     {claim: c, pod: change(newPod(podRef(0), "c"), func(pod *corev1.Pod) { pod.Spec.NodeName = "" })},
+		"succeeded":         {claim: c, pod: change(newPod(podRef(0), "c"), func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodSucceeded })},
+		"failed":            {claim: c, pod: change(newPod(podRef(0), "c"), func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodFailed })},
+		"terminating":       {claim: c, pod: change(newPod(podRef(0), "c"), func(pod *corev1.Pod) { pod.DeletionTimestamp = ptr.To(metav1.Now()) }), want: true},
+		"generated":         {claim: generated, pod: ofTemplate(podRef(0)), want: true},
+		"forged reference":  {claim: generated, pod: ofTemplate(podRef(1))},
+		"not yet generated": {claim: generated, pod: change(ofTemplate(podRef(0)), func(pod *corev1.Pod) { pod.Status.ResourceClaimStatuses = nil })},
+	} {
+		if users := tc.claim.users([]corev1.Pod{tc.pod}); len(users) == 1 != tc.want {
+			t.Errorf("%s: %v", name, users)
+		}
+	}
+}
+
+func TestDecideBack(t *testing.T) {
+	after := []func(c *claim){noWorkload, listed(podRefs(2)...), withRecord(job)}
+	for name, tc := range map[string]struct {
+		claim       *claim
+		wantAction  action
+		wantWhy     string
+		add, remove []reference
+	}{
+		"nothing was done": {claim: newClaim("c"), wantAction: actionNone},
+		"restored":         {claim: newClaim("c", after...), wantAction: actionRestore, wantWhy: "jobs.batch/train is listed again, and stands for its pods", add: []reference{job}, remove: podRefs(2)},
+		"interrupted":      {claim: newClaim("c", withRecord(job)), wantAction: actionRestore},
+		"full":             {claim: newClaim("c", noWorkload, listed(podRefs(256)...), withRecord(job)), wantAction: actionRestore, add: []reference{job}, remove: podRefs(256)},
+		"group of pods":    {claim: newClaim("c", noWorkload, listed(group), withRecord(job)), wantAction: actionRestore, add: []reference{job}},
+		"dropped":          {claim: newClaim("c", append(slices.Clone(after), dropped)...), wantAction: actionForget, wantWhy: "To reserve it for jobs.batch/train again, create it anew"},
+		"reallocated by upstream": {claim: newClaim("c", append(slices.Clone(after), func(c *claim) { c.Status.Allocation.ReservedForAnyPod = nil })...),
+			wantAction: actionForget, wantWhy: "until the claim gets allocated again"},
+		"not allocated": {claim: newClaim("c", noWorkload, withRecord(job), func(c *claim) { c.Status.Allocation = nil }), wantAction: actionForget},
+		"deleted":       {claim: newClaim("c", append(slices.Clone(after), deleted)...), wantAction: actionForget},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, err := decideBack(tc.claim, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if s.action != tc.wantAction || !strings.Contains(s.why, tc.wantWhy) {
+				t.Errorf("%s, %q", s.action, s.why)
+			}
+			if !apiequality.Semantic.DeepEqual(s.add, tc.add) || !apiequality.Semantic.DeepEqual(s.remove, tc.remove) {
+				t.Errorf("add %v, remove %v", s.add, s.remove)
+			}
+		})
+	}
+	broken := newClaim("c", func(c *claim) { c.Annotations = map[string]string{recordAnnotation: "x"} })
+	if _, err := decideBack(broken, nil); err == nil || !strings.Contains(err.Error(), "ResourceClaim training/c: annotation "+recordAnnotation) {
+		t.Errorf("%v", err)
+	}
+}
+
+// fakeCluster answers as an API server does.
+type fakeCluster struct {
+	*run
+	client *dynamicfake.FakeDynamicClient
+	// fail gets called before each write.
+	fail func(name, subresource string) error
+	// controller is true while a controller of the carry runs.
+	controller bool
+	version    int
+	writes     []string
+}
+
+func newCluster(t *testing.T, pods []corev1.Pod, claimsBefore ...*claim) *fakeCluster {
+	t.Helper()
+	f := &fakeCluster{controller: true, client: dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{claims: "ResourceClaimList"})}
+	for _, c := range claimsBefore {
+		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		obj := &unstructured.Unstructured{Object: content}
+		obj.SetAPIVersion("resource.k8s.io/v1")
+		obj.SetKind("ResourceClaim")
+		f.set(t, obj)
+	}
+	kube := fake.NewClientset()
+	for i := range pods {
+		if err := kube.Tracker().Add(&pods[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.client.PrependReactor("patch", "resourceclaims", f.patch)
+	f.run = &run{kube: kube, dynamic: f.client, resource: claims, apply: true, patience: time.Second}
+	// The controller frees what nobody has.
+	f.client.PrependReactor("get", "resourceclaims", func(action cgotesting.Action) (bool, runtime.Object, error) {
+		name := action.(cgotesting.GetAction).GetName()
+		if _, err := f.client.Tracker().Get(claims, namespace, name); err != nil || !f.controller {
+			return false, nil, nil
+		}
+		if c := f.get(t, name); c.isForAnyPod() && len(c.Status.ReservedFor) == 0 {
+			f.change(t, name, func(c *claim) { c.Status.Allocation = nil })
+		}
+		return false, nil, nil
+	})
+	return f
+}
+
+// set stores a claim with a new ResourceVersion.
+func (f *fakeCluster) set(t *testing.T, obj *unstructured.Unstructured) {
+	t.Helper()
+	f.version++
+	obj.SetResourceVersion(fmt.Sprint(f.version))
+	err := f.client.Tracker().Update(claims, obj, obj.GetNamespace())
+	if apierrors.IsNotFound(err) {
+		err = f.client.Tracker().Create(claims, obj, obj.GetNamespace())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (f *fakeCluster) get(t *testing.T, name string) *claim {
+	t.Helper()
+	obj, err := f.client.Tracker().Get(claims, namespace, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := parseClaim(obj.(*unstructured.Unstructured))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// change is what somebody else does to a claim.
+func (f *fakeCluster) change(t *testing.T, name string, change func(c *claim)) {
+	t.Helper()
+	c := f.get(t, name)
+	change(c)
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	obj := &unstructured.Unstructured{Object: content}
+	obj.SetAPIVersion("resource.k8s.io/v1")
+	obj.SetKind("ResourceClaim")
+	f.set(t, obj)
+}
+
+func (f *fakeCluster) patch(action cgotesting.Action) (bool, runtime.Object, error) {
+	patch := action.(cgotesting.PatchAction)
+	f.writes = append(f.writes, strings.TrimSuffix(patch.GetName()+"/"+patch.GetSubresource(), "/"))
+	if f.fail != nil {
+		if err := f.fail(patch.GetName(), patch.GetSubresource()); err != nil {
+			return true, nil, err
+		}
+	}
+	stored, err := f.client.Tracker().Get(claims, patch.GetNamespace(), patch.GetName())
+	if err != nil {
+		return true, nil, err
+	}
+	before := stored.(*unstructured.Unstructured)
+	var want unstructured.Unstructured
+	if err := json.Unmarshal(patch.GetPatch(), &want.Object); err != nil {
+		return true, nil, err
+	}
+	if want.GetResourceVersion() != before.GetResourceVersion() || want.GetUID() != before.GetUID() {
+		return true, nil, apierrors.NewConflict(claims.GroupResource(), patch.GetName(), errors.New("it was modified"))
+	}
+	data, err := before.MarshalJSON()
+	if err != nil {
+		return true, nil, err
+	}
+	// Of the type, only the merge keys matter. A merge patch is the same where there are no lists.
+	if data, err = strategicpatch.StrategicMergePatch(data, patch.GetPatch(), &resourceapi.ResourceClaim{}); err != nil {
+		return true, nil, err
+	}
+	after := &unstructured.Unstructured{}
+	if err := after.UnmarshalJSON(data); err != nil {
+		return true, nil, err
+	}
+	c, err := parseClaim(after)
+	if err != nil {
+		return true, nil, err
+	}
+	if len(c.Status.ReservedFor) > maxReservedFor {
+		return true, nil, errors.New("too many entries")
+	}
+	f.version++
+	after.SetResourceVersion(fmt.Sprint(f.version))
+	return true, after, f.client.Tracker().Update(claims, after, after.GetNamespace())
+}
+
+func (f *fakeCluster) mustDo(t *testing.T) []step {
+	t.Helper()
+	steps, err := f.do(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return steps
+}
+
+// isDone returns true if upstream understands the claim, and knows all its pods.
+func isDone(c *claim, pods int) bool {
+	return len(c.workloads()) == 0 && len(c.Status.ReservedFor) == pods
+}
+
+func TestRun(t *testing.T) {
+	pods := append(newPods(3, "used"), newPods(300, "large")[3:]...)
+	before := []*claim{newClaim("used"), newClaim("idle"), newClaim("large"), newClaim("plain", dropped, noWorkload, listed(podRefs(1)...))}
+	f := newCluster(t, pods, before...)
+
+	f.apply = false
+	preview := f.mustDo(t)
+	if len(f.writes) > 0 {
+		t.Errorf("writes without --apply: %v", f.writes)
+	}
+	f.apply = true
+	steps := f.mustDo(t)
+	if !apiequality.Semantic.DeepEqual(summary(preview), summary(steps)) {
+		t.Errorf("said %v, did %v", summary(preview), summary(steps))
+	}
+	if want := []string{"idle release 0", "large stop 297", "used list 3"}; !slices.Equal(summary(steps), want) {
+		t.Errorf("%v", summary(steps))
+	}
+	if !isDone(f.get(t, "used"), 3) || !isDone(f.get(t, "idle"), 0) {
+		t.Errorf("%+v\n%+v", f.get(t, "used"), f.get(t, "idle"))
+	}
+	if c := f.get(t, "large"); !apiequality.Semantic.DeepEqual(c.Status, before[2].Status) || c.Annotations != nil {
+		t.Errorf("a claim was changed whose pods do not fit: %+v", c)
+	}
+
+	f.writes = nil
+	f.mustDo(t)
+	if len(f.writes) > 0 {
+		t.Errorf("writes in the second run: %v", f.writes)
+	}
+
+	f.back = true
+	if got, want := summary(f.mustDo(t)), []string{"idle forget 0", "used restore 3"}; !slices.Equal(got, want) {
+		t.Errorf("%v", got)
+	}
+	if got := f.get(t, "used"); !slices.Equal(got.Status.ReservedFor, []reference{job}) {
+		t.Errorf("%+v", got)
+	}
+	if got := f.mustDo(t); len(got) > 0 {
+		t.Errorf("%v", summary(got))
+	}
+}
+
+// TestReleased covers claims that nobody uses: their devices must be free at the end.
+func TestReleased(t *testing.T) {
+	f := newCluster(t, nil, newClaim("of-the-carry"), newClaim("of-upstream", dropped), newClaim("left", dropped, noWorkload, withRecord(job)), newClaim("plain", dropped, noWorkload))
+	f.mustDo(t)
+	for _, name := range []string{"of-the-carry", "of-upstream", "left"} {
+		if c := f.get(t, name); c.Status.Allocation != nil || len(c.Status.ReservedFor) > 0 {
+			t.Errorf("%+v", c)
+		}
+	}
+	// A driver may have allocated it.
+	if c := f.get(t, "plain"); c.Status.Allocation == nil {
+		t.Errorf("%+v", c)
+	}
+
+	f = newCluster(t, nil, newClaim("c"))
+	f.controller = false
+	for range 2 {
+		if _, err := f.do(t.Context()); err == nil || !strings.Contains(err.Error(), "training/c: kube-controller-manager has not freed its devices") {
+			t.Errorf("%v", err)
+		}
+	}
+	f.controller = true
+	f.mustDo(t)
+	if c := f.get(t, "c"); c.Status.Allocation != nil {
+		t.Errorf("%+v", c)
+	}
+}
+
+func summary(steps []step) []string {
+	var lines []string
+	for _, s := range steps {
+		lines = append(lines, fmt.Sprintf("%s %s %d", s.name, s.action, s.users))
+	}
+	return lines
+}
+
+// TestInterrupted ends a run before each of its writes, and runs again.
+func TestInterrupted(t *testing.T) {
+	for _, back := range []bool{false, true} {
+		for last := range 3 {
+			f := newCluster(t, newPods(2, "c"), newClaim("c"))
+			if back {
+				f.mustDo(t)
+				f.back = true
+			}
+			writes := 0
+			f.fail = func(string, string) error {
+				if writes++; writes > last {
+					return errors.New("connection lost")
+				}
+				return nil
+			}
+			if _, err := f.do(t.Context()); last < 2 && (err == nil || !strings.Contains(err.Error(), "ResourceClaim training/c: connection lost")) {
+				t.Errorf("after %d writes: %v", last, err)
+			}
+			f.fail = nil
+			f.mustDo(t)
+			c := f.get(t, "c")
+			_, recorded := c.Annotations[recordAnnotation]
+			if back && (recorded || !slices.Contains(c.Status.ReservedFor, job)) || !back && (!recorded || !isDone(c, 2)) {
+				t.Errorf("back %v, interrupted after %d writes: %+v", back, last, c)
+			}
+		}
+	}
+}
+
+// TestConflict changes claims while they get changed.
+func TestConflict(t *testing.T) {
+	f := newCluster(t, newPods(2, "c"), newClaim("c"), newClaim("gone"), newClaim("forbidden"))
+	changed := false
+	f.fail = func(name, subresource string) error {
+		switch {
+		case name == "forbidden":
+			return apierrors.NewForbidden(claims.GroupResource(), name, errors.New("no role"))
+		case name == "gone":
+			return f.client.Tracker().Delete(claims, namespace, name)
+		case subresource == "status" && !changed:
+			changed = true
+			f.change(t, "c", listed(podRef(0)))
+		}
+		return nil
+	}
+	steps, err := f.do(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "ResourceClaim training/forbidden: ") {
+		t.Errorf("%v", err)
+	}
+	if got, want := summary(steps), []string{"c list 2", "gone none 0"}; !slices.Equal(got, want) {
+		t.Errorf("%v", got)
+	}
+	if c := f.get(t, "c"); !isDone(c, 2) {
+		t.Errorf("%+v", c)
+	}
+}
+
+func TestPrint(t *testing.T) {
+	steps := []step{
+		{namespace: "a", name: "first", holds: []string{"jobs.batch/train"}, users: 300, action: actionStop, why: "end 44 pods"},
+		{namespace: "b", name: "second", holds: []string{"jobs.batch/train"}, users: 2, action: actionList, why: "2 pods are added to its list"},
+	}
+	const rows = `NAMESPACE   CLAIM    RESERVED FOR       PODS   ACTION   WHY
+a           first    jobs.batch/train   300    stop     end 44 pods
+b           second   jobs.batch/train   2      list     2 pods are added to its list
+`
+	for name, tc := range map[string]struct {
+		options options
+		steps   []step
+		want    string
+	}{
+		"table":   {steps: steps, want: rows + "\nNothing was changed. Use --apply to do this.\n"},
+		"applied": {options: options{apply: true}, steps: steps, want: rows},
+		"nothing": {want: "No ResourceClaim has anything that a release of upstream does not know.\n"},
+		"json":    {options: options{output: "json"}, steps: steps[1:], want: "\"action\": \"list\""},
+		"yaml":    {options: options{output: "yaml"}, steps: steps[1:], want: "- action: list\n  name: second\n  namespace: b\n"},
+	} {
+		var out bytes.Buffer
+		tc.options.streams = genericiooptions.IOStreams{Out: &out}
+		if err := tc.options.print(tc.steps); err != nil || tc.options.output == "" && out.String() != tc.want || !strings.Contains(out.String(), tc.want) {
+			t.Errorf("%s, %v:\n%s", name, err, out.String())
+		}
+	}
+	var o options
+	if err := o.unfinished(steps); err == nil || !strings.HasPrefix(err.Error(), "one claim has pods that cannot be listed: ") {
+		t.Errorf("%v", err)
+	}
+	if err := o.unfinished(steps[1:]); err != nil {
+		t.Error(err)
+	}
+}

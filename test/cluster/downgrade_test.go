@@ -1,0 +1,180 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/utils/ptr"
+
+	"kubernetes-dra/cmd/kubectl-dra/pkg/downgrade"
+	"kubernetes-dra/hack/pkg/cluster"
+)
+
+// TestDowngrade takes claims to where a release of upstream understands them, while their pods
+// run, and back again.
+func TestDowngrade(t *testing.T) {
+	e := newEnv(t)
+	class := e.devices(3, "simulated")
+	jobs := map[string]cluster.Consumer{}
+	for name, pods := range map[string]int32{"small": 20, "large": 300, "idle": 2} {
+		e.claim(name, class, &cluster.Consumer{APIGroup: "batch", Resource: "jobs", Name: name})
+		jobs[name] = e.job(name, pods, cluster.PodSpec(name, ""), nil)
+	}
+	for name, pods := range map[string]int{"small": 20, "large": 300, "idle": 2} {
+		e.running(name, pods)
+		e.reservedFor(name, jobs[name])
+	}
+	// A suspended Job keeps its claim.
+	e.patchJob("idle", `{"spec":{"suspend":true}}`)
+	e.running("idle", 0)
+	e.reservedFor("idle", jobs["idle"])
+
+	t.Cleanup(func() {
+		if err := shared.Restart(context.Background(), cluster.Scheduler, nil); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := shared.Restart(e.ctx, cluster.Scheduler, map[string]bool{gate: false}); err != nil {
+		t.Fatal(err)
+	}
+
+	before := e.versions("small", "large", "idle")
+	const tooMany = "one claim has pods that cannot be listed"
+	out, err := e.downgrade()
+	t.Logf("kubectl dra downgrade\n%s", out)
+	if err == nil || !strings.Contains(err.Error(), tooMany) {
+		t.Errorf("%v", err)
+	}
+	if after := e.versions("small", "large", "idle"); after != before {
+		t.Errorf("it changed claims without --apply: %s, %s", before, after)
+	}
+
+	out, err = e.downgrade("--apply")
+	t.Logf("kubectl dra downgrade --apply\n%s", out)
+	if err == nil || !strings.Contains(err.Error(), tooMany) {
+		t.Errorf("%v", err)
+	}
+	e.listed("small", 20)
+	e.free("idle")
+	e.reservedFor("large", jobs["large"])
+
+	// What an administrator does about the rest.
+	e.patchJob("large", `{"spec":{"parallelism":250}}`)
+	e.running("large", 250)
+	if out, err = e.downgrade("--apply"); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+	e.listed("large", 250)
+	if out, err = e.downgrade("--apply"); err != nil || strings.Contains(out, " list ") {
+		t.Errorf("there was something to do in the next run: %v\n%s", err, out)
+	}
+
+	// A new pod takes the place of one that is gone, as it does upstream.
+	for name := range e.pods("small") {
+		e.deletePod(name)
+		break
+	}
+	e.eventually("the pod was replaced", func() error {
+		n, err := e.CountPods(e.ctx, e.namespace, cluster.JobLabel+"=small")
+		if err == nil && (n.All != 20 || n.Running != 20) {
+			err = fmt.Errorf("%+v", n)
+		}
+		return err
+	})
+	e.listed("small", 20)
+	e.deleteJob("small")
+	e.free("small")
+
+	// Back again, with the scheduler as it was.
+	if err := shared.Restart(e.ctx, cluster.Scheduler, nil); err != nil {
+		t.Fatal(err)
+	}
+	out, err = e.downgrade("--back", "--apply")
+	t.Logf("kubectl dra downgrade --back --apply\n%s", out)
+	if err != nil {
+		t.Error(err)
+	}
+	e.patchJob("large", `{"spec":{"parallelism":300}}`)
+	e.running("large", 300)
+	e.eventually("the workload stands for its pods again", func() error {
+		status, err := e.GetClaim(e.ctx, e.namespace, "large")
+		if err == nil && (len(status.Consumers) != 1 || status.Consumers[0] != jobs["large"]) {
+			err = fmt.Errorf("%d consumers, %v", len(status.Consumers), status.Workloads())
+		}
+		return err
+	})
+	if out, err = e.downgrade("--back"); err != nil || !strings.HasPrefix(out, "No ResourceClaim") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	e.deleteJob("large")
+	e.free("large")
+}
+
+// downgrade runs the command for the namespace of the test.
+func (e *env) downgrade(args ...string) (string, error) {
+	e.Helper()
+	var out bytes.Buffer
+	config := genericclioptions.NewConfigFlags(true)
+	config.KubeConfig, config.Namespace = ptr.To(shared.Kubeconfig()), &e.namespace
+	command := downgrade.NewCommand(config, genericiooptions.IOStreams{Out: &out, ErrOut: &out})
+	command.SetArgs(args)
+	command.SilenceErrors, command.SilenceUsage = true, true
+	err := command.ExecuteContext(e.ctx)
+	return out.String(), err
+}
+
+// listed waits until a claim is reserved for so many pods, and for nothing else.
+func (e *env) listed(claim string, pods int) {
+	e.Helper()
+	e.eventually(fmt.Sprintf("claim %s is reserved for %d pods", claim, pods), func() error {
+		status, err := e.GetClaim(e.ctx, e.namespace, claim)
+		if err == nil && (!status.Allocated || len(status.Consumers) != pods || len(status.Workloads()) > 0) {
+			err = fmt.Errorf("allocated %v, %d consumers, %v", status.Allocated, len(status.Consumers), status.Workloads())
+		}
+		return err
+	})
+}
+
+// versions are the ResourceVersions of claims.
+func (e *env) versions(claims ...string) string {
+	e.Helper()
+	var versions []string
+	for _, claim := range claims {
+		status, err := e.GetClaim(e.ctx, e.namespace, claim)
+		if err != nil {
+			e.Fatal(err)
+		}
+		versions = append(versions, status.ResourceVersion)
+	}
+	return strings.Join(versions, " ")
+}
+
+func (e *env) patchJob(name, patch string) {
+	e.Helper()
+	if _, err := e.BatchV1().Jobs(e.namespace).Patch(e.ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+		e.Fatal(err)
+	}
+}
