@@ -104,6 +104,10 @@ test-e2e: ## Tests of the binaries in real clusters.
 test-kubeadm: ## A release taken home: kubeadm init, the shared-claim story, kubeadm reset. Not part of test: it needs fixed ports.
 	@$(CARRY) test --release "$(RELEASE)" --kubeadm
 
+.PHONY: test-upgrade
+test-upgrade: ## A cluster that runs goes from patched to unpatched binaries and back. Not part of test.
+	@$(CARRY) test --release "$(RELEASE)" --upgrade
+
 .PHONY: test-e2e-upstream
 test-e2e-upstream: deps ## Upstream's DRA specs on a cluster, patched beside unpatched. Not part of test: it takes half an hour.
 	@$(CARRY) e2e --release "$(RELEASE)"

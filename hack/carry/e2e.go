@@ -98,7 +98,9 @@ func runE2E(ctx context.Context, args []string) error {
 	bin := filepath.Join(u.output, "unpatched-bin")
 	unpatched, err := u.on(ctx, variant{
 		name: "unpatched", bin: bin,
-		build: func(ctx context.Context) error { return u.buildUnpatched(ctx, state.Base, bin) },
+		build: func(ctx context.Context) error {
+			return buildBase(ctx, t, state.Base, filepath.Join(u.output, "unpatched"), bin)
+		},
 	})
 	if err != nil {
 		return err
@@ -186,11 +188,10 @@ func (u *upstreamE2E) on(ctx context.Context, v variant) (result *e2e.Result, er
 	return result, nil
 }
 
-// buildUnpatched builds the programs of a cluster from the base of the tree.
-func (u *upstreamE2E) buildUnpatched(ctx context.Context, base, bin string) error {
-	dir := filepath.Join(u.output, "unpatched")
-	u.Log("unpatched tree")
-	commit, err := baseTree(ctx, u.Dir(), base, dir)
+// buildBase builds the programs of a cluster from the base of a tree, which it checks out.
+func buildBase(ctx context.Context, t *tree.Tree, base, dir, bin string) error {
+	t.Log("unpatched tree")
+	commit, err := baseTree(ctx, t.Dir(), base, dir)
 	if err != nil {
 		return err
 	}
@@ -200,11 +201,11 @@ func (u *upstreamE2E) buildUnpatched(ctx context.Context, base, bin string) erro
 	return binaries.Build(ctx, binaries.Options{
 		Tree:    dir,
 		Bin:     bin,
-		LogFile: filepath.Join(u.output, "build-unpatched.log"),
+		LogFile: bin + ".log",
 		Names:   []string{cluster.APIServer, cluster.ControllerManager, cluster.Scheduler, cluster.Kubelet, "kubectl"},
-		Version: u.Release.Version,
+		Version: t.Release.Version,
 		Commit:  commit,
-		Date:    u.Release.Date(),
-		Log:     u.Log,
+		Date:    t.Release.Date(),
+		Log:     t.Log,
 	})
 }

@@ -37,7 +37,7 @@ import (
 func init() {
 	register(command{
 		name:  "test",
-		args:  "[--release 1.36] [--others short|long] [--verify] [--lint] [--hack] [--unit] [--integration] [--cluster] [--kubeadm] [--only text] [--tree dir]",
+		args:  "[--release 1.36] [--others short|long] [--verify] [--lint] [--hack] [--unit] [--integration] [--cluster] [--kubeadm] [--upgrade] [--only text] [--tree dir]",
 		short: "run tests: all of them, or only some parts",
 		run:   runTest,
 	})
@@ -85,6 +85,7 @@ func runTest(ctx context.Context, args []string) error {
 		{name: "integration", help: "tests with a real API server and etcd", run: integrationPart},
 		{name: "cluster", help: "tests of the binaries in real clusters", run: clusterPart},
 		{name: "kubeadm", help: "test of a release with kubeadm; it needs the machine for itself, and is no part of all", run: kubeadmPart},
+		{name: "upgrade", help: "test that goes from patched to unpatched binaries and back; it is no part of all", run: upgradePart},
 	}
 	all := true
 	for i := range parts {
@@ -139,7 +140,7 @@ func runTest(ctx context.Context, args []string) error {
 	r.cache, r.given = cache, *given
 	run := func(r *testRun, names ...string) error {
 		for _, part := range parts {
-			left := part.name == "kubeadm" || part.name == "lint" && *others != ""
+			left := part.name == "kubeadm" || part.name == "upgrade" || part.name == "lint" && *others != ""
 			if !slices.Contains(names, part.name) || (!all || left) && !*part.wanted {
 				continue
 			}
@@ -158,7 +159,7 @@ func runTest(ctx context.Context, args []string) error {
 	waitForClusters := func() error { return nil }
 	if err == nil {
 		waitForClusters = inBackground(func() error { return run(clusters, "cluster") })
-		err = errors.Join(run(r, "integration"), run(r, "kubeadm"))
+		err = errors.Join(run(r, "integration"), run(r, "kubeadm"), run(r, "upgrade"))
 	}
 	if err := errors.Join(err, waitForClusters(), waitForShort()); err != nil {
 		return err

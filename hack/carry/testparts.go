@@ -285,3 +285,45 @@ func kubeadmPart(ctx context.Context, r *testRun) error {
 		Flags:    []string{"-timeout=20m", "-count=1", "-run=^TestKubeadm$"},
 	})
 }
+
+// upgradePart goes from the patched binaries to unpatched ones and back, with a cluster that runs.
+func upgradePart(ctx context.Context, r *testRun) error {
+	bin := filepath.Join(r.output, "unpatched", "bin")
+	built := true
+	r.Do("build", func() error {
+		err := subcommand(ctx, "build", "--release", r.release)
+		if err == nil {
+			err = buildUnpatched(ctx, r.release, bin)
+		}
+		built = err == nil
+		return err
+	})
+	if err := context.Cause(ctx); err != nil || !built {
+		return err
+	}
+	targets, err := rootTargets(ctx, r.repo, func(dir string) bool { return dir == "test/cluster" })
+	if err != nil {
+		return err
+	}
+	defer downTestClusters(ctx, r)
+	return r.Run(ctx, testrun.Step{
+		Name:     "upgrade",
+		Dir:      r.repo,
+		Env:      []string{"RELEASE=" + r.release, "UNPATCHED_BIN=" + bin},
+		Packages: targets,
+		Flags:    []string{"-timeout=30m", "-count=1", "-run=^TestUpgrade$"},
+	})
+}
+
+// buildUnpatched builds the programs of a cluster from the base of a tree.
+func buildUnpatched(ctx context.Context, release, bin string) error {
+	t, err := openTree(release)
+	if err != nil {
+		return err
+	}
+	state, err := t.Build(ctx)
+	if err != nil {
+		return err
+	}
+	return buildBase(ctx, t, state.Base, filepath.Join(filepath.Dir(bin), "kubernetes"), bin)
+}

@@ -206,14 +206,7 @@ func (c *Cluster) healthURL(component string) string {
 }
 
 func (c *Cluster) startControlPlane(ctx context.Context) error {
-	if c.Options.Gates == nil {
-		c.Options.Gates = map[string]bool{}
-	}
-	for _, gate := range c.Facts.Gates {
-		if _, set := c.Options.Gates[gate]; !set {
-			c.Options.Gates[gate] = true
-		}
-	}
+	c.Options.Gates = c.withNeededGates(c.Options.Gates)
 	for _, component := range []string{Etcd, APIServer} {
 		if err := c.startComponent(ctx, component, nil); err != nil {
 			return err
@@ -316,6 +309,22 @@ func (c *Cluster) waitForNamespace(ctx context.Context) error {
 		_, err := client.CoreV1().ServiceAccounts("default").Get(ctx, "default", metav1.GetOptions{})
 		return err
 	})
+}
+
+// Use lets components that get started from now on be those of another folder, with other feature
+// gates. Nothing gets restarted.
+func (c *Cluster) Use(bin string, gates map[string]bool) {
+	c.Options.Bin, c.Options.Gates = bin, c.withNeededGates(gates)
+}
+
+// withNeededGates adds those gates without which the release does not have the API.
+func (c *Cluster) withNeededGates(gates map[string]bool) map[string]bool {
+	all := map[string]bool{}
+	for _, gate := range c.Facts.Gates {
+		all[gate] = true
+	}
+	maps.Copy(all, gates)
+	return all
 }
 
 // Restart stops a component and starts it again with other feature gates, over
