@@ -315,8 +315,9 @@ func TestRecord(t *testing.T) {
 	r := &Record{
 		Version: "v1.37.1+dra.1", Beside: "v1.37.1", Machine: "2 CPUs", Date: "2026-11-23",
 		Results: Results{
-			{Run: Run{Case: NoClaim, Pods: 240, Nodes: 100, Patched: true}, Reports: []Report{{PodsPerSecond: 100, Scheduled: 240}}},
-			{Run: Run{Case: SharedClaimForWorkload, Pods: 240, Nodes: 100, Patched: true}, Reports: []Report{{PodsPerSecond: 90, Scheduled: 240}, {PodsPerSecond: 92, Scheduled: 240}, {PodsPerSecond: 99, Scheduled: 240}}},
+			// The machine is slow in the second round, and fast in the third one.
+			{Run: Run{Case: NoClaim, Pods: 240, Nodes: 100, Patched: true}, Reports: []Report{{PodsPerSecond: 100, Scheduled: 240}, {PodsPerSecond: 50, Scheduled: 240}, {PodsPerSecond: 200, Scheduled: 240}}},
+			{Run: Run{Case: SharedClaimForWorkload, Pods: 240, Nodes: 100, Patched: true}, Reports: []Report{{PodsPerSecond: 90, Scheduled: 240}, {PodsPerSecond: 46, Scheduled: 240}, {PodsPerSecond: 198, Scheduled: 240}}},
 			{Run: Run{Case: NoClaim, Pods: 10000, Nodes: 5000, Patched: true}, Reports: []Report{{PodsPerSecond: 100, Scheduled: 10000}}},
 			{Run: Run{Case: SharedClaimsForPodGroups, Groups: 1, Pods: 10000, Nodes: 5000}, Reports: []Report{{PodsPerSecond: 75, Scheduled: 10000}}},
 		},
@@ -333,7 +334,7 @@ func TestRecord(t *testing.T) {
 	if again.Markdown() != r.Markdown() || again.Results.Picture() != r.Results.Picture() {
 		t.Errorf("it shows something else after it was written and read:\n%s", again.Markdown())
 	}
-	for _, want := range []string{"v1.37.1+dra.1 beside v1.37.1, 2026-11-23, on 2 CPUs.", "| 92.0 (90–99) | 0.92 |", "| without admin access | 100 | 99 | 0.990 |"} {
+	for _, want := range []string{"v1.37.1+dra.1 beside v1.37.1, 2026-11-23, on 2 CPUs.", "| 90.0 (46–198) | 0.92 |", "| without admin access | 100 | 99 | 0.990 |"} {
 		if !strings.Contains(r.Markdown(), want) {
 			t.Errorf("no %q in:\n%s", want, r.Markdown())
 		}

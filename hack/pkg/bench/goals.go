@@ -18,6 +18,7 @@ package bench
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -35,14 +36,14 @@ var withoutClaim = map[string]string{
 // Results are those of a plan.
 type Results []*Result
 
-// find returns the median report of a run, nil if it is not part of the results.
-func (results Results) find(want Run) *Report {
+// find returns the result of a run, nil if it is not part of the results.
+func (results Results) find(want Run) *Result {
 	want.Repeat, want.Timeout = 0, 0
 	for _, r := range results {
 		have := r.Run
 		have.Repeat, have.Timeout = 0, 0
 		if have == want {
-			return r.Median()
+			return r
 		}
 	}
 	return nil
@@ -50,7 +51,7 @@ func (results Results) find(want Run) *Report {
 
 // base returns what the pods of a run do without a claim. Where that was measured in one
 // tree only, it is that one: without claims, none of our code runs.
-func (results Results) base(r Run) *Report {
+func (results Results) base(r Run) *Result {
 	name, ok := withoutClaim[r.Case]
 	if !ok {
 		return nil
@@ -66,16 +67,28 @@ func (results Results) base(r Run) *Report {
 	return results.find(r)
 }
 
-// ratio is the throughput of one report beside another one.
-func ratio(have, base *Report) (float64, bool) {
-	if have == nil || base == nil || base.PodsPerSecond == 0 {
+// ratio is the throughput of one result beside another one: the median of the ratios in each round.
+// The speed of a machine that is shared with others changes by more than what is measured, but
+// less within a round.
+func ratio(have, base *Result) (float64, bool) {
+	if have == nil || base == nil {
 		return 0, false
 	}
-	return have.PodsPerSecond / base.PodsPerSecond, true
+	var ratios []float64
+	for i := range min(len(have.Reports), len(base.Reports)) {
+		if base.Reports[i].PodsPerSecond > 0 {
+			ratios = append(ratios, have.Reports[i].PodsPerSecond/base.Reports[i].PodsPerSecond)
+		}
+	}
+	if len(ratios) == 0 {
+		return 0, false
+	}
+	slices.Sort(ratios)
+	return ratios[(len(ratios)-1)/2], true
 }
 
 // podGroup returns upstream's way for the same number of pods.
-func (results Results) podGroup(r Run) *Report {
+func (results Results) podGroup(r Run) *Result {
 	r.Patched = false
 	switch r.Case {
 	case SharedClaimForWorkload:
@@ -105,7 +118,7 @@ func (g *goals) row(what, unpatched, goal, have string, met bool) {
 }
 
 // atLeast is a row for a ratio, if there is one.
-func (g *goals) atLeast(what, unpatched string, goal float64, have *Report, base *Report) {
+func (g *goals) atLeast(what, unpatched string, goal float64, have, base *Result) {
 	if x, ok := ratio(have, base); ok {
 		g.row(what, unpatched, fmt.Sprintf("≥ %g", goal), fmt.Sprintf("%.2f", x), x >= goal)
 	}
@@ -148,16 +161,15 @@ func (results Results) goals(g *goals, r *Result, m *Report) {
 	unpatched := results.find(unpatchedRun)
 	switch r.Case {
 	case SharedClaimForWorkload, SharedClaimsForWorkloads:
-		g.atLeast("`spec.reservedFor` beside no claim: "+size, "–", ratioGoal(r.Run), m, base)
-		if podGroup := results.podGroup(r.Run); podGroup != nil {
-			if x, ok := ratio(m, podGroup); ok {
-				g.row("`spec.reservedFor` beside a PodGroup: "+size, fmt.Sprintf("%.1f pods/s", podGroup.PodsPerSecond), "> 1", fmt.Sprintf("%.2f (%.1f pods/s)", x, m.PodsPerSecond), x > 1)
-			}
+		g.atLeast("`spec.reservedFor` beside no claim: "+size, "–", ratioGoal(r.Run), r, base)
+		podGroup := results.podGroup(r.Run)
+		if x, ok := ratio(r, podGroup); ok {
+			g.row("`spec.reservedFor` beside a PodGroup: "+size, fmt.Sprintf("%.1f pods/s", podGroup.Median().PodsPerSecond), "> 1", fmt.Sprintf("%.2f (%.1f pods/s)", x, m.PodsPerSecond), x > 1)
 		}
 		claims := max(1, r.Groups)
 		g.row("writes to a claim until all pods are bound: "+size, "–", fmt.Sprintf("≤ %d", goalWrites), fmt.Sprintf("%.3g", float64(m.ClaimWrites)/float64(claims)), m.ClaimWrites <= goalWrites*claims)
 		g.row("size of a claim: "+size, "–", fmt.Sprintf("≤ %d bytes", goalClaimBytes), fmt.Sprintf("%s bytes", thousands(m.ClaimBytes)), m.ClaimBytes <= goalClaimBytes)
-		if base != nil && base.MaxMemoryMiB > 0 && r.Pods >= 10000 {
+		if base := base.Median(); base != nil && base.MaxMemoryMiB > 0 && r.Pods >= 10000 {
 			x := float64(m.MaxMemoryMiB) / float64(base.MaxMemoryMiB)
 			g.row("memory beside no claim: "+size, "–", fmt.Sprintf("≤ %g", goalMemory), fmt.Sprintf("%.2f", x), x <= goalMemory)
 		}
@@ -167,12 +179,12 @@ func (results Results) goals(g *goals, r *Result, m *Report) {
 			before = fmt.Sprintf("%.4f", x)
 		}
 		if r.Pods == 240 {
-			g.atLeast("without `spec.reservedFor`, beside no claim: "+size, before, 0.7, m, base)
+			g.atLeast("without `spec.reservedFor`, beside no claim: "+size, before, 0.7, r, base)
 		}
 	case SharedClaimOneNode:
-		g.atLeast("claim on one node, beside a node selector: "+size, "–", 0.95, m, base)
+		g.atLeast("claim on one node, beside a node selector: "+size, "–", 0.95, r, base)
 	case SharedClaimRack:
-		g.atLeast("claim on 50 nodes with a label, beside a node selector: "+size, "–", 0.95, m, base)
+		g.atLeast("claim on 50 nodes with a label, beside a node selector: "+size, "–", 0.95, r, base)
 	case ClaimTemplate, Claim:
 		what := "gate off, "
 		if r.Gate {
@@ -180,14 +192,14 @@ func (results Results) goals(g *goals, r *Result, m *Report) {
 			unpatchedRun.Gate = false
 			unpatched = results.find(unpatchedRun)
 		}
-		g.atLeast(what+r.Case, "1", 0.98, m, unpatched)
+		g.atLeast(what+r.Case, "1", 0.98, r, unpatched)
 	case SharedClaimFull:
 		burned, ok := m.Burned()
 		if !ok {
 			break
 		}
 		before := "not measured"
-		if x, ok := unpatched.Burned(); ok {
+		if x, ok := unpatched.Median().Burned(); ok {
 			before = fmt.Sprintf("%.2f cores", x)
 		}
 		g.row(fmt.Sprintf("CPU burned by %d pods past the limit", m.Pods-m.Scheduled), before, "none", fmt.Sprintf("%.2f cores", burned), burned < 0.05)
@@ -204,7 +216,7 @@ func (results Results) goals(g *goals, r *Result, m *Report) {
 
 // releaseGoals are those for claims whose workloads end.
 func (results Results) releaseGoals(g *goals, r *Result, m *Report) {
-	before := results.podGroup(r.Run)
+	before := results.podGroup(r.Run).Median()
 	calls, times := "not measured", "not measured"
 	if before != nil && before.CallsPerRelease != nil {
 		calls = fmt.Sprintf("PodGroup: %.1f", *before.CallsPerRelease)

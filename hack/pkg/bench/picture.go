@@ -63,7 +63,7 @@ func (results Results) Picture() string {
 			if r.Case != way.run || r.Patched != way.patched || r.Groups > 1 {
 				continue
 			}
-			y, ok := ratio(r.Median(), results.base(r.Run))
+			y, ok := ratio(r, results.base(r.Run))
 			if !ok {
 				continue
 			}

@@ -54,7 +54,7 @@ func thousands(n int) string {
 }
 
 // Table shows all results in Markdown. A speed is the median of several runs, with the
-// lowest and the highest one.
+// lowest and the highest one. A ratio is the median of those in each round of runs.
 func (results Results) Table() string {
 	var b strings.Builder
 	b.WriteString("| workload | tree | claims | pods | nodes | pods/s | to no claim | created → bound p50 / p99, s | API calls per pod | claim writes (attempted) | claim bytes | CPU s | MiB |\n")
@@ -81,7 +81,7 @@ func (results Results) Table() string {
 			if low, high := r.Spread(); len(r.Reports) > 1 {
 				fmt.Fprintf(&b, " (%.0f–%.0f)", low, high)
 			}
-			if x, ok := ratio(m, results.base(r.Run)); ok {
+			if x, ok := ratio(r, results.base(r.Run)); ok {
 				fmt.Fprintf(&b, " | %.3g | ", x)
 			} else {
 				b.WriteString(" | – | ")
