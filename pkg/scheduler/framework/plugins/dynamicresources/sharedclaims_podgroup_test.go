@@ -33,6 +33,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/features"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/feature"
 	st "k8s.io/kubernetes/pkg/scheduler/testing"
 	"k8s.io/kubernetes/test/utils/ktesting"
 	"k8s.io/utils/ptr"
@@ -183,4 +184,25 @@ func TestSharedClaimsNodeAllocatable(t *testing.T) {
 		assert.Contains(tCtx, status.Message(), "in the process of being allocated")
 		require.Nil(tCtx, first.bind(tCtx))
 	})
+}
+
+// TestSharedClaimsSignPodGroup covers pods which are not alike although they share their claims.
+func TestSharedClaimsSignPodGroup(t *testing.T) {
+	grouped := newSharingPod("pod-1")
+	grouped.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: ptr.To(podGroupName)}
+	mapped := sharedClaimsFeatures()
+	// Filter has to count what they use of the node.
+	mapped.EnableDRANodeAllocatableResources = true
+	for name, tc := range map[string]struct {
+		features feature.Features
+		pod      *v1.Pod
+	}{
+		"in-a-group":                 {features: sharedClaimsFeatures(), pod: grouped},
+		"node-allocatable-resources": {features: mapped, pod: newSharingPod("pod-1")},
+	} {
+		syncTest(t, name, func(tCtx ktesting.TContext) {
+			_, status := newSharedClaimsTest(tCtx, tc.features, nil).p.SignPod(tCtx, tc.pod)
+			assert.Equal(tCtx, fwk.Unschedulable, status.Code())
+		})
+	}
 }
