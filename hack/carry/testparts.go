@@ -234,27 +234,9 @@ func integrationPart(ctx context.Context, r *testRun) error {
 
 // clusterPart tests the binaries of the release.
 func clusterPart(ctx context.Context, r *testRun) error {
-	built := true
-	r.Do("build", func() error {
-		err := subcommand(ctx, "build", "--release", r.release)
-		built = err == nil
-		return err
-	})
-	if err := context.Cause(ctx); err != nil || !built {
-		return err
-	}
-	targets, err := rootTargets(ctx, r.repo, func(dir string) bool { return strings.HasPrefix(dir, "test/cluster") })
-	if err != nil {
-		return err
-	}
-	// A test that is killed cannot do it.
-	defer downTestClusters(ctx, r)
-	return r.Run(ctx, testrun.Step{
-		Name:     "cluster",
-		Dir:      r.repo,
-		Env:      []string{"RELEASE=" + r.release},
-		Packages: targets,
-		// What they test are other programs, so a result from the cache means nothing.
+	build := func() error { return subcommand(ctx, "build", "--release", r.release) }
+	return r.clusterTests(ctx, "build", build, func(dir string) bool { return strings.HasPrefix(dir, "test/cluster") }, testrun.Step{
+		Name:  "cluster",
 		Flags: []string{"-timeout=40m", "-count=1", "-p=1"},
 	})
 }
@@ -263,56 +245,55 @@ func clusterPart(ctx context.Context, r *testRun) error {
 func kubeadmPart(ctx context.Context, r *testRun) error {
 	// Not in the place of one that somebody made with "make release".
 	dir := filepath.Join(r.output, "release-test")
-	built := true
-	r.Do("release", func() error {
-		err := subcommand(ctx, "release", "--release", r.release, "--arch", runtime.GOARCH, "--output", dir, "--untested")
-		built = err == nil
-		return err
-	})
-	if err := context.Cause(ctx); err != nil || !built {
-		return err
+	build := func() error {
+		return subcommand(ctx, "release", "--release", r.release, "--arch", runtime.GOARCH, "--output", dir, "--untested")
 	}
-	targets, err := rootTargets(ctx, r.repo, func(dir string) bool { return dir == "test/cluster" })
-	if err != nil {
-		return err
-	}
-	defer downTestClusters(ctx, r)
-	return r.Run(ctx, testrun.Step{
-		Name:     "kubeadm",
-		Dir:      r.repo,
-		Env:      []string{"RELEASE=" + r.release, "KUBEADM_RELEASE=" + dir},
-		Packages: targets,
-		Flags:    []string{"-timeout=20m", "-count=1", "-run=^TestKubeadm$"},
+	return r.clusterTests(ctx, "release", build, isClusterTest, testrun.Step{
+		Name:  "kubeadm",
+		Env:   []string{"KUBEADM_RELEASE=" + dir},
+		Flags: []string{"-timeout=20m", "-count=1", "-run=^TestKubeadm$"},
 	})
 }
 
 // upgradePart goes from the patched binaries to unpatched ones and back, with a cluster that runs.
 func upgradePart(ctx context.Context, r *testRun) error {
 	bin := filepath.Join(r.output, "unpatched", "bin")
-	built := true
-	r.Do("build", func() error {
-		err := subcommand(ctx, "build", "--release", r.release)
-		if err == nil {
-			err = buildUnpatched(ctx, r.release, bin)
+	build := func() error {
+		if err := subcommand(ctx, "build", "--release", r.release); err != nil {
+			return err
 		}
+		return buildUnpatched(ctx, r.release, bin)
+	}
+	return r.clusterTests(ctx, "build", build, isClusterTest, testrun.Step{
+		Name:  "upgrade",
+		Env:   []string{"UNPATCHED_BIN=" + bin},
+		Flags: []string{"-timeout=30m", "-count=1", "-run=^TestUpgrade$"},
+	})
+}
+
+func isClusterTest(dir string) bool { return dir == "test/cluster" }
+
+// clusterTests builds what a step of tests needs, and runs it. What they test are other programs,
+// so a result from the cache means nothing: the flags of the step have to say so.
+func (r *testRun) clusterTests(ctx context.Context, what string, build func() error, wanted func(dir string) bool, step testrun.Step) error {
+	built := true
+	r.Do(what, func() error {
+		err := build()
 		built = err == nil
 		return err
 	})
 	if err := context.Cause(ctx); err != nil || !built {
 		return err
 	}
-	targets, err := rootTargets(ctx, r.repo, func(dir string) bool { return dir == "test/cluster" })
+	targets, err := rootTargets(ctx, r.repo, wanted)
 	if err != nil {
 		return err
 	}
+	// A test that is killed cannot do it.
 	defer downTestClusters(ctx, r)
-	return r.Run(ctx, testrun.Step{
-		Name:     "upgrade",
-		Dir:      r.repo,
-		Env:      []string{"RELEASE=" + r.release, "UNPATCHED_BIN=" + bin},
-		Packages: targets,
-		Flags:    []string{"-timeout=30m", "-count=1", "-run=^TestUpgrade$"},
-	})
+	step.Dir, step.Packages = r.repo, targets
+	step.Env = append(step.Env, "RELEASE="+r.release)
+	return r.Run(ctx, step)
 }
 
 // buildUnpatched builds the programs of a cluster from the base of a tree.

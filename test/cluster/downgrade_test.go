@@ -93,10 +93,7 @@ func TestDowngrade(t *testing.T) {
 	}
 
 	// A new pod takes the place of one that is gone, as it does upstream.
-	for name := range e.pods("small") {
-		e.deletePod(name)
-		break
-	}
+	e.deletePod(e.anyPod("small"))
 	e.eventually("the pod was replaced", func() error {
 		n, err := e.CountPods(e.ctx, e.namespace, cluster.JobLabel+"=small")
 		if err == nil && (n.All != 20 || n.Running != 20) {

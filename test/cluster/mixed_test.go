@@ -422,9 +422,7 @@ func (j *olderJob) check() {
 // another starts one more pod of the Job.
 func (j *olderJob) another() string {
 	j.Helper()
-	if _, err := j.BatchV1().Jobs(j.namespace).Patch(j.ctx, j.name, types.MergePatchType, []byte(`{"spec":{"parallelism":2}}`), metav1.PatchOptions{}); err != nil {
-		j.Fatal(err)
-	}
+	j.patchJob(j.name, `{"spec":{"parallelism":2}}`)
 	for _, name := range j.podsOf(j.name, 2) {
 		if name != j.pod.Name {
 			return name

@@ -19,6 +19,7 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"strings"
 	"testing"
@@ -191,10 +192,7 @@ func (e *env) keepRunning(before map[types.UID]string, older *olderJob) {
 	if err != nil {
 		e.Fatal(err)
 	}
-	left := map[types.UID]string{}
-	for uid, name := range before {
-		left[uid] = name
-	}
+	left := maps.Clone(before)
 	for _, pod := range pods.Items {
 		if pod.Status.Phase == "Running" && pod.DeletionTimestamp == nil {
 			delete(left, pod.UID)

@@ -263,14 +263,7 @@ func newCluster(t *testing.T, pods []corev1.Pod, claimsBefore ...*claim) *fakeCl
 	t.Helper()
 	f := &fakeCluster{controller: true, client: dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{claims: "ResourceClaimList"})}
 	for _, c := range claimsBefore {
-		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(c)
-		if err != nil {
-			t.Fatal(err)
-		}
-		obj := &unstructured.Unstructured{Object: content}
-		obj.SetAPIVersion("resource.k8s.io/v1")
-		obj.SetKind("ResourceClaim")
-		f.set(t, obj)
+		f.set(t, c)
 	}
 	kube := fake.NewClientset()
 	for i := range pods {
@@ -295,11 +288,18 @@ func newCluster(t *testing.T, pods []corev1.Pod, claimsBefore ...*claim) *fakeCl
 }
 
 // set stores a claim with a new ResourceVersion.
-func (f *fakeCluster) set(t *testing.T, obj *unstructured.Unstructured) {
+func (f *fakeCluster) set(t *testing.T, c *claim) {
 	t.Helper()
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	obj := &unstructured.Unstructured{Object: content}
+	obj.SetAPIVersion("resource.k8s.io/v1")
+	obj.SetKind("ResourceClaim")
 	f.version++
 	obj.SetResourceVersion(fmt.Sprint(f.version))
-	err := f.client.Tracker().Update(claims, obj, obj.GetNamespace())
+	err = f.client.Tracker().Update(claims, obj, obj.GetNamespace())
 	if apierrors.IsNotFound(err) {
 		err = f.client.Tracker().Create(claims, obj, obj.GetNamespace())
 	}
@@ -326,14 +326,7 @@ func (f *fakeCluster) change(t *testing.T, name string, change func(c *claim)) {
 	t.Helper()
 	c := f.get(t, name)
 	change(c)
-	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	obj := &unstructured.Unstructured{Object: content}
-	obj.SetAPIVersion("resource.k8s.io/v1")
-	obj.SetKind("ResourceClaim")
-	f.set(t, obj)
+	f.set(t, c)
 }
 
 func (f *fakeCluster) patch(action cgotesting.Action) (bool, runtime.Object, error) {
