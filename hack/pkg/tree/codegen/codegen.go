@@ -43,7 +43,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"kubernetes-dra/hack/pkg/git"
@@ -77,46 +76,32 @@ type step struct {
 	run  func(g *generation, ctx context.Context) error
 }
 
-// phases lists the steps in the order in which they have to run. Steps in the
-// same phase run in several sequences at once. None of them writes
-// into a package which another sequence reads.
-var phases = [][][]step{
-	{{
-		// Modifies types.go if a field has no protobuf tag yet, therefore first.
-		{"protobuf", (*generation).protobuf},
-		{"deepcopy", (*generation).deepcopy},
-		{"swagger", (*generation).swagger},
-		{"prerelease", (*generation).prerelease},
-	}},
-	{
-		{
-			{"openapi", (*generation).openapi},
-		},
-		{
-			{"defaults", (*generation).defaults},
-			{"validation", (*generation).validation},
-			{"conversions", (*generation).conversions},
-			{"fixtures", (*generation).fixtures},
-		},
-	},
+// steps lists the steps in the order in which they have to run. No two of them
+// run at once: since 1.37 both validation and openapi write into packages of
+// k8s.io/api, which most others read.
+var steps = []step{
+	// Modifies types.go if a field has no protobuf tag yet, therefore first.
+	{"protobuf", (*generation).protobuf},
+	{"deepcopy", (*generation).deepcopy},
+	{"swagger", (*generation).swagger},
+	{"prerelease", (*generation).prerelease},
+	{"defaults", (*generation).defaults},
+	{"validation", (*generation).validation},
+	{"conversions", (*generation).conversions},
+	{"openapi", (*generation).openapi},
+	{"fixtures", (*generation).fixtures},
 	// These depend on zz_generated.openapi.go.
-	{{
-		{"openapispec", (*generation).openAPISpec},
-		{"applyconfigs", (*generation).applyConfigs},
-		// Reads all Go files of the tree, therefore last.
-		{"featuregates", (*generation).featureGates},
-	}},
+	{"openapispec", (*generation).openAPISpec},
+	{"applyconfigs", (*generation).applyConfigs},
+	// Reads all Go files of the tree, therefore last.
+	{"featuregates", (*generation).featureGates},
 }
 
 // Steps returns the names of all steps, in the order in which they run.
 func Steps() []string {
 	var names []string
-	for _, phase := range phases {
-		for _, sequence := range phase {
-			for _, s := range sequence {
-				names = append(names, s.name)
-			}
-		}
+	for _, s := range steps {
+		names = append(names, s.name)
 	}
 	return names
 }
@@ -190,39 +175,17 @@ func Run(ctx context.Context, tree, release string, opts Options) (finalErr erro
 	}
 	opts.Log("generators built (%s)", since(start))
 
-	for _, phase := range phases {
-		if err := g.phase(ctx, phase); err != nil {
-			return err
+	for _, s := range steps {
+		if len(opts.Steps) > 0 && !slices.Contains(opts.Steps, s.name) {
+			continue
 		}
+		start := time.Now()
+		if err := s.run(g, ctx); err != nil {
+			return fmt.Errorf("generating %s: %w", s.name, err)
+		}
+		opts.Log("generated %s (%s)", s.name, since(start))
 	}
 	return nil
-}
-
-// phase runs sequences of steps at the same time. The first error stops all.
-func (g *generation) phase(ctx context.Context, sequences [][]step) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var wg sync.WaitGroup
-	for _, sequence := range sequences {
-		wg.Go(func() {
-			for _, s := range sequence {
-				if len(g.opts.Steps) > 0 && !slices.Contains(g.opts.Steps, s.name) {
-					continue
-				}
-				if ctx.Err() != nil {
-					return
-				}
-				start := time.Now()
-				if err := s.run(g, ctx); err != nil {
-					cancel(fmt.Errorf("generating %s: %w", s.name, err))
-					return
-				}
-				g.opts.Log("generated %s (%s)", s.name, since(start))
-			}
-		})
-	}
-	wg.Wait()
-	return context.Cause(ctx)
 }
 
 func since(start time.Time) time.Duration {

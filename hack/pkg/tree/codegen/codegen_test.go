@@ -17,7 +17,6 @@ limitations under the License.
 package codegen
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -197,46 +196,6 @@ func TestRunErrors(t *testing.T) {
 			err := Run(t.Context(), t.TempDir(), "1.36", tc.opts)
 			if err == nil || !strings.Contains(err.Error(), tc.wantErr) {
 				t.Errorf("expected error %q, got %v", tc.wantErr, err)
-			}
-		})
-	}
-}
-
-func TestPhase(t *testing.T) {
-	var log []string
-	ok := func(name string) step {
-		return step{name, func(g *generation, ctx context.Context) error {
-			log = append(log, name)
-			return nil
-		}}
-	}
-	failing := errors.New("no ink")
-	fails := step{"print", func(*generation, context.Context) error { return failing }}
-	// waits returns when another sequence has failed, or never.
-	waits := step{"wait", func(g *generation, ctx context.Context) error {
-		<-ctx.Done()
-		return ctx.Err()
-	}}
-	for name, tc := range map[string]struct {
-		sequences [][]step
-		only      []string
-		want      []string
-		wantErr   string
-	}{
-		"sequence":      {sequences: [][]step{{ok("a"), ok("b")}}, want: []string{"a", "b"}},
-		"selected":      {sequences: [][]step{{ok("a"), ok("b"), ok("c")}}, only: []string{"a", "c"}, want: []string{"a", "c"}},
-		"error-ends-it": {sequences: [][]step{{ok("a"), fails, ok("b")}}, want: []string{"a"}, wantErr: "generating print: no ink"},
-		"error-cancels": {sequences: [][]step{{waits, ok("a")}, {fails}}, wantErr: "generating print: no ink"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			log = nil
-			g := &generation{opts: Options{Steps: tc.only, Log: t.Logf}}
-			err := g.phase(t.Context(), tc.sequences)
-			if tc.wantErr == "" && err != nil || tc.wantErr != "" && (err == nil || err.Error() != tc.wantErr) {
-				t.Errorf("expected error %q, got %v", tc.wantErr, err)
-			}
-			if !slices.Equal(log, tc.want) {
-				t.Errorf("expected steps %q, got %q", tc.want, log)
 			}
 		})
 	}
@@ -447,7 +406,7 @@ func TestEnviron(t *testing.T) {
 
 func ExampleSteps() {
 	fmt.Println(strings.Join(Steps(), " "))
-	// Output: protobuf deepcopy swagger prerelease openapi defaults validation conversions fixtures openapispec applyconfigs featuregates
+	// Output: protobuf deepcopy swagger prerelease defaults validation conversions openapi fixtures openapispec applyconfigs featuregates
 }
 
 // TestKeepFile checks that what the generators' go commands do to a file is undone.
