@@ -1,0 +1,66 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package dra
+
+import (
+	"context"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	resourceclient "k8s.io/client-go/kubernetes/typed/resource/v1"
+	"k8s.io/klog/v2"
+	drautils "k8s.io/kubernetes/test/e2e/dra/utils"
+	"k8s.io/kubernetes/test/e2e/framework"
+)
+
+// reservedForBuilder makes pods and claims with what the specs of this release have for that. The
+// devices of the driver can be used on up to four nodes.
+type reservedForBuilder struct {
+	f       *framework.Framework
+	driver  *drautils.Driver
+	builder *drautils.Builder
+}
+
+func newReservedForBuilder(f *framework.Framework) *reservedForBuilder {
+	b := &reservedForBuilder{f: f}
+	b.driver = drautils.NewDriver(f, drautils.NewNodes(f, 1, 4), drautils.NetworkResources(1, false))
+	b.builder = drautils.NewBuilder(f, b.driver)
+	return b
+}
+
+func (b *reservedForBuilder) create(ctx context.Context, objs ...klog.KMetadata) {
+	b.builder.Create(b.f.TContext(ctx), objs...)
+}
+
+func (b *reservedForBuilder) newClaim() *resourceapi.ResourceClaim { return b.builder.ExternalClaim() }
+
+func (b *reservedForBuilder) newPod(claim string) *v1.Pod { return b.builder.PodExternal(claim) }
+
+func (b *reservedForBuilder) claims(ctx context.Context) resourceclient.ResourceClaimInterface {
+	return b.builder.ClientV1(b.f.TContext(ctx)).ResourceClaims(b.f.Namespace.Name)
+}
+
+// checkUnprepared returns an error while the driver has prepared claims on some node.
+func (b *reservedForBuilder) checkUnprepared() error {
+	for name, node := range b.driver.Nodes {
+		if claims := node.GetPreparedResources(); len(claims) > 0 {
+			return fmt.Errorf("node %s: prepared claims: %v", name, claims)
+		}
+	}
+	return nil
+}
