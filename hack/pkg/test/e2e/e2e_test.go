@@ -303,6 +303,12 @@ func TestReadNothing(t *testing.T) {
 			t.Errorf("%s: got %v, want %s", name, err, test.want)
 		}
 	}
+
+	// Nothing was to run.
+	result := new(Result)
+	if err := result.read([]types.Report{{}}, specs("[DRA] works"), map[string]string{"[DRA] works": "needs a gate"}); err != nil || result.Count(Skipped) != 1 {
+		t.Errorf("all kept out: got %v, %+v", err, result)
+	}
 }
 
 func TestCompare(t *testing.T) {
