@@ -157,7 +157,7 @@ func (s *save) addWhole(ctx context.Context, e edit) error {
 	if !slices.ContainsFunc(s.roots, func(root string) bool { return strings.HasPrefix(e.Path, root+"/") }) {
 		return fmt.Errorf("the overlay has no folder for it: it consists of those in the ignore directive of go.mod (%s)", strings.Join(s.roots, ", "))
 	}
-	if _, err := overlay.Owner(e.Path, s.Ledger); err != nil {
+	if _, err := overlay.Owners(e.Path, s.Ledger); err != nil {
 		return err
 	}
 	if _, err := os.Lstat(filepath.Join(s.Repo, filepath.FromSlash(e.Path))); err == nil {

@@ -73,7 +73,7 @@ func TestParseName(t *testing.T) {
 		"pkg/Makefile.fixes.patch":                "pkg/Makefile fixes seam",
 		"pkg/reservedfork.go":                     "error: belongs to no feature",
 		"pkg/other.go":                            "error: belongs to no feature",
-		"pkg/fixes_reservedfor.go":                "error: more than one feature (fixes, reservedfor)",
+		"pkg/fixes_reservedfor.go":                "pkg/fixes_reservedfor.go reservedfor with fixes",
 		"pkg/a.go.patch":                          `error: unknown slug "go"`,
 		"pkg/a.patch":                             "error: a seam is named",
 		"pkg/a.go.1.32.patch":                     `error: unknown slug "go"`,
@@ -95,6 +95,9 @@ func TestParseName(t *testing.T) {
 			continue
 		}
 		got := e.Path + " " + e.Slug
+		if len(e.With) > 0 {
+			got += " with " + strings.Join(e.With, " ")
+		}
 		if e.Seam {
 			got += " seam"
 		}
@@ -130,11 +133,13 @@ func TestResolve(t *testing.T) {
 		"pkg/plain.1.32-1.33.go",
 		"pkg/plain.go",
 		"pkg/reservedfor.1.36.go",
+		"pkg/reservedfor_and_fixes.go",
+		"pkg/reservedfor_and_later.go",
 	)
 	for release, want := range map[string]string{
 		"1.32": "fixes: pkg/a.go.fixes.patch pkg/plain.1.32-1.33.go",
-		"1.33": "fixes: pkg/a.go.fixes.patch pkg/plain.1.32-1.33.go; reservedfor: pkg/a.go.reservedfor.1.33.patch",
-		"1.36": "fixes: pkg/a.go.fixes.patch pkg/plain.go; reservedfor: pkg/a.go.reservedfor.patch pkg/reservedfor.1.36.go",
+		"1.33": "fixes: pkg/a.go.fixes.patch pkg/plain.1.32-1.33.go; reservedfor: pkg/a.go.reservedfor.1.33.patch pkg/reservedfor_and_fixes.go",
+		"1.36": "fixes: pkg/a.go.fixes.patch pkg/plain.go; reservedfor: pkg/a.go.reservedfor.patch pkg/reservedfor.1.36.go pkg/reservedfor_and_fixes.go",
 	} {
 		stages, err := Resolve(es, l, release)
 		if err != nil {
@@ -151,6 +156,10 @@ func TestResolve(t *testing.T) {
 		if got := strings.Join(got, "; "); got != want {
 			t.Errorf("%s: got %q, want %q", release, got, want)
 		}
+	}
+	without, _ := l.Drop("fixes", "1.36")
+	if stages, err := Resolve(es, without, "1.36"); err != nil || len(stages) != 1 || len(stages[0].Entries) != 2 {
+		t.Errorf("without fixes: got %+v, %v; want the two files of reservedfor alone", stages, err)
 	}
 	open := entries(t, l, "pkg/plain.1.33+.go", "pkg/plain.go")
 	for release, want := range map[string]string{"1.32": "pkg/plain.go", "1.33": "pkg/plain.1.33+.go", "1.36": "pkg/plain.1.33+.go"} {

@@ -44,6 +44,9 @@ type Entry struct {
 	Path string
 	// Slug of the feature.
 	Slug string
+	// With are the slugs of other features which the name of the file has, too: it
+	// is built only where all of them are.
+	With []string
 	// Seam says that this is a patch and not a whole file.
 	Seam bool
 	// Only are the releases that the file is qualified for, nil if any: one
@@ -153,11 +156,12 @@ func parseName(source string, l *ledger.Ledger) (*Entry, error) {
 		if m := qualifiedFile.FindStringSubmatch(base); m != nil {
 			e.Path, qualifier = dir+m[1]+m[3], m[2]
 		}
-		slug, err := Owner(e.Path, l)
+		slugs, err := Owners(e.Path, l)
 		if err != nil {
 			return nil, err
 		}
-		e.Slug = slug
+		last := len(slugs) - 1
+		e.Slug, e.With = slugs[last], slugs[:last]
 	}
 	if qualifier != "" {
 		only, err := ledger.ParseRange(qualifier)
@@ -174,36 +178,28 @@ func parseName(source string, l *ledger.Ledger) (*Entry, error) {
 	return e, nil
 }
 
-// Owner finds the feature of a whole file: the one with the file in its list
+// Owners finds the feature of a whole file: the one with the file in its list
 // in the ledger, or the one whose slug is a word of the file's name, or of
-// the innermost folder that names one.
-func Owner(p string, l *ledger.Ledger) (string, error) {
+// the innermost folder that names one. If that has several slugs, like the name of a test for
+// how features work together, then the file needs all of them. It belongs to
+// the one that is built last, and that is the last one here.
+func Owners(p string, l *ledger.Ledger) ([]string, error) {
 	for _, f := range l.Features {
 		for _, pattern := range f.Files {
 			if ok, _ := path.Match(pattern, p); ok {
-				return f.Slug, nil
+				return []string{f.Slug}, nil
 			}
 		}
 	}
 	parts := strings.Split(p, "/")
 	for i := len(parts) - 1; i >= 0; i-- {
 		words := strings.FieldsFunc(parts[i], func(r rune) bool { return strings.ContainsRune("._-", r) })
-		var slugs []string
-		for _, slug := range l.Slugs() {
-			if slices.Contains(words, slug) {
-				slugs = append(slugs, slug)
-			}
-		}
-		switch len(slugs) {
-		case 0:
-		case 1:
-			return slugs[0], nil
-		default:
-			return "", fmt.Errorf("names more than one feature (%s): list it under files of one of them in %s",
-				strings.Join(slugs, ", "), ledger.Path)
+		slugs := slices.DeleteFunc(l.Slugs(), func(slug string) bool { return !slices.Contains(words, slug) })
+		if len(slugs) > 0 {
+			return slugs, nil
 		}
 	}
-	return "", fmt.Errorf("belongs to no feature: neither its name nor a folder has one of the words %s, and no feature lists it under files in %s",
+	return nil, fmt.Errorf("belongs to no feature: neither its name nor a folder has one of the words %s, and no feature lists it under files in %s",
 		strings.Join(l.Slugs(), ", "), ledger.Path)
 }
 
@@ -236,10 +232,11 @@ func Resolve(entries []Entry, l *ledger.Ledger, release string) ([]Stage, error)
 		}
 	}
 	var stages []Stage
+	missing := func(slug string) bool { return !l.Feature(slug).In(release) }
 	for _, f := range l.FeaturesOf(release) {
 		stage := Stage{Feature: f}
 		for _, e := range chosen {
-			if e.Slug == f.Slug {
+			if e.Slug == f.Slug && !slices.ContainsFunc(e.With, missing) {
 				stage.Entries = append(stage.Entries, e)
 			}
 		}
