@@ -35,6 +35,8 @@ MIRROR ?=
 PROXY_BASE ?=
 # UNTESTED=1 lets "make release" go on when the tree is not the tested one.
 UNTESTED ?=
+# UPGRADE are the releases that "make test-upgrade" goes through: "1.36 upstream-1.37".
+UPGRADE ?=
 # OTHERS=long makes "make test" run our integration tests of the other releases, too.
 OTHERS ?= short
 # QUICK=1 makes "make bench" short.
@@ -105,8 +107,8 @@ test-kubeadm: ## A release taken home: kubeadm init, the shared-claim story, kub
 	@$(CARRY) test --release "$(RELEASE)" --kubeadm
 
 .PHONY: test-upgrade
-test-upgrade: ## A cluster that runs goes from patched to unpatched binaries and back. Not part of test.
-	@$(CARRY) test --release "$(RELEASE)" --upgrade
+test-upgrade: ## A cluster that runs goes from patched to unpatched binaries and back, or through UPGRADE. Not part of test.
+	@$(CARRY) test --release "$(RELEASE)" --upgrade --through "$(UPGRADE)"
 
 .PHONY: test-e2e-upstream
 test-e2e-upstream: deps ## Upstream's DRA specs on a cluster, patched beside unpatched. Not part of test: it takes half an hour.

@@ -37,7 +37,7 @@ import (
 func init() {
 	register(command{
 		name:  "test",
-		args:  "[--release 1.36] [--others short|long] [--verify] [--lint] [--hack] [--unit] [--integration] [--cluster] [--kubeadm] [--upgrade] [--only text] [--tree dir]",
+		args:  "[--release 1.36] [--others short|long] [--verify] [--lint] [--hack] [--unit] [--integration] [--cluster] [--kubeadm] [--upgrade [--through releases]] [--only text] [--tree dir]",
 		short: "run tests: all of them, or only some parts",
 		run:   runTest,
 	})
@@ -72,6 +72,7 @@ func runTest(ctx context.Context, args []string) error {
 	release := flags.String("release", "", "release to test (default: that of the ledger)")
 	others := flags.String("others", "", "test the other releases as well: short (compile and vet what we touch, our unit tests) or long (our integration tests, too)")
 	given := flags.String("tree", "", "Kubernetes tree to test as it is (default: the one that gets built for the release)")
+	through := flags.String("through", "", "releases that the upgrade goes through, \"1.36 upstream-1.37\" for example (default: patched, unpatched and patched again)")
 	only := flags.String("only", "", "test only packages whose import path has this text")
 	parts := []struct {
 		name, help string
@@ -85,7 +86,7 @@ func runTest(ctx context.Context, args []string) error {
 		{name: "integration", help: "tests with a real API server and etcd", run: integrationPart},
 		{name: "cluster", help: "tests of the binaries in real clusters", run: clusterPart},
 		{name: "kubeadm", help: "test of a release with kubeadm; it needs the machine for itself, and is no part of all", run: kubeadmPart},
-		{name: "upgrade", help: "test that goes from patched to unpatched binaries and back; it is no part of all", run: upgradePart},
+		{name: "upgrade", help: "test that replaces the binaries of a cluster that runs; it is no part of all", run: func(ctx context.Context, r *testRun) error { return upgradePart(ctx, r, strings.Fields(*through)) }},
 	}
 	all := true
 	for i := range parts {
@@ -100,6 +101,14 @@ func runTest(ctx context.Context, args []string) error {
 	}
 	for _, part := range parts {
 		all = all && !*part.wanted
+	}
+	path := strings.Fields(*through)
+	if len(path) == 1 {
+		return fmt.Errorf("--through %s: an upgrade needs two releases", path[0])
+	}
+	if len(path) > 0 {
+		// The cluster starts with it.
+		*release = strings.TrimPrefix(path[0], upstreamPrefix)
 	}
 
 	// What the other releases get. It has to fit into the time that CI has.

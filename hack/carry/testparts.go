@@ -255,20 +255,43 @@ func kubeadmPart(ctx context.Context, r *testRun) error {
 	})
 }
 
-// upgradePart goes from the patched binaries to unpatched ones and back, with a cluster that runs.
-func upgradePart(ctx context.Context, r *testRun) error {
-	bin := filepath.Join(r.output, "unpatched", "bin")
-	build := func() error {
-		if err := subcommand(ctx, "build", "--release", r.release); err != nil {
+// upstreamPrefix is in front of a release without the patches.
+const upstreamPrefix = "upstream-"
+
+// upgradePart replaces the binaries of a cluster that runs: those of the release by unpatched ones and
+// back, or those of one release after the other. Of a release with the prefix it takes upstream's.
+func upgradePart(ctx context.Context, r *testRun, through []string) error {
+	step := testrun.Step{Name: "upgrade", Flags: []string{"-timeout=60m", "-count=1", "-run=^TestUpgrade$"}}
+	if len(through) == 0 {
+		through = []string{r.release, upstreamPrefix + r.release}
+	} else {
+		step.Flags[2] = "-run=^TestMinors$"
+	}
+	var bins []string
+	var builds []func() error
+	for _, name := range through {
+		release, unpatched := strings.CutPrefix(name, upstreamPrefix)
+		t, err := openTree(release)
+		if err != nil {
 			return err
 		}
-		return buildUnpatched(ctx, r.release, bin)
+		bin, build := filepath.Join(t.Output, "bin"), func() error { return subcommand(ctx, "build", "--release", release) }
+		if unpatched {
+			bin = filepath.Join(t.Output, "unpatched", "bin")
+			build = func() error { return buildUnpatched(ctx, release, bin) }
+		}
+		bins, builds = append(bins, bin), append(builds, build)
 	}
-	return r.clusterTests(ctx, "build", build, isClusterTest, testrun.Step{
-		Name:  "upgrade",
-		Env:   []string{"UNPATCHED_BIN=" + bin},
-		Flags: []string{"-timeout=30m", "-count=1", "-run=^TestUpgrade$"},
-	})
+	step.Env = []string{"BIN=" + bins[0], "UNPATCHED_BIN=" + bins[1], "UPGRADE_PATH=" + strings.Join(bins, string(filepath.ListSeparator))}
+	build := func() error {
+		for _, build := range builds {
+			if err := build(); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return r.clusterTests(ctx, "build", build, isClusterTest, step)
 }
 
 func isClusterTest(dir string) bool { return dir == "test/cluster" }

@@ -148,14 +148,16 @@ func options() (cluster.Options, error) {
 		return opts, err
 	}
 	stamp = l.Stamp(release)
-	gates := map[string]bool{}
-	for _, gate := range l.Gates(release.Name) {
-		gates[gate] = true
-	}
 	output := filepath.Join(repo, "_output", release.Name)
 	bin := filepath.Join(output, "bin")
 	if other := os.Getenv("BIN"); other != "" {
 		bin = other
+	}
+	gates := featureGates(l, release.Name)
+	if os.Getenv(upgradePath) != "" {
+		if version, err := cluster.VersionOf(context.Background(), bin); err != nil || !cluster.IsPatched(version) {
+			gates = nil
+		}
 	}
 	return cluster.Options{
 		Repo:           repo,
@@ -167,6 +169,15 @@ func options() (cluster.Options, error) {
 		SimulatedNodes: 100,
 		PodSubnet:      "10.201",
 	}, nil
+}
+
+// featureGates are those of the carried features of a release, all on.
+func featureGates(l *ledger.Ledger, release string) map[string]bool {
+	gates := map[string]bool{}
+	for _, gate := range l.Gates(release) {
+		gates[gate] = true
+	}
+	return gates
 }
 
 // env is what a test works with: a client, and a namespace of its own.

@@ -46,7 +46,9 @@ func TestUpgrade(t *testing.T) {
 	e := newEnv(t)
 	patched, gates := shared.Options.Bin, shared.Options.Gates
 	t.Cleanup(func() {
-		shared.Use(patched, gates)
+		if err := shared.Use(context.Background(), patched, gates); err != nil {
+			t.Fatal(err)
+		}
 		for _, component := range components {
 			if err := shared.Restart(context.Background(), component, nil); err != nil {
 				t.Error(err)
@@ -164,7 +166,9 @@ var components = []string{cluster.APIServer, cluster.ControllerManager, cluster.
 // swap replaces all components.
 func (e *env) swap(bin string, gates map[string]bool) {
 	e.Helper()
-	shared.Use(bin, gates)
+	if err := shared.Use(e.ctx, bin, gates); err != nil {
+		e.Fatal(err)
+	}
 	for _, component := range components {
 		if err := shared.Restart(e.ctx, component, nil); err != nil {
 			e.Fatal(err)

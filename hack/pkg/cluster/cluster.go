@@ -377,11 +377,10 @@ func (c *Cluster) findVersion(ctx context.Context) error {
 			return fmt.Errorf("%s is not built (make build): %w", program, err)
 		}
 	}
-	out, err := exec.CommandContext(ctx, filepath.Join(c.Options.Bin, APIServer), "--version").Output()
-	if err != nil {
-		return fmt.Errorf("%s --version: %w", APIServer, err)
+	var err error
+	if c.Version, err = VersionOf(ctx, c.Options.Bin); err != nil {
+		return err
 	}
-	c.Version = strings.TrimPrefix(strings.TrimSpace(string(out)), "Kubernetes ")
 	// A developer's build has no stamp, and says v0.0.0 or so.
 	release := c.Options.Release
 	if match := versionPattern.FindStringSubmatch(c.Version); match != nil {
@@ -398,6 +397,21 @@ func (c *Cluster) findVersion(ctx context.Context) error {
 	c.Facts = *facts
 	return nil
 }
+
+// VersionOf is the version of the API server in a folder of programs.
+func VersionOf(ctx context.Context, bin string) (string, error) {
+	out, err := exec.CommandContext(ctx, filepath.Join(bin, APIServer), "--version").Output()
+	if err != nil {
+		return "", fmt.Errorf("%s --version: %w", APIServer, err)
+	}
+	return strings.TrimPrefix(strings.TrimSpace(string(out)), "Kubernetes "), nil
+}
+
+// IsPatched is true for versions with the carry.
+func IsPatched(version string) bool { return strings.Contains(version, "+dra.") }
+
+// Patched is true if the components that get started have the carry.
+func (c *Cluster) Patched() bool { return IsPatched(c.Version) }
 
 // choosePorts finds one for each component: those that were asked for, else
 // the usual ones where they are free.

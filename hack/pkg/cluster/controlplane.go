@@ -312,9 +312,14 @@ func (c *Cluster) waitForNamespace(ctx context.Context) error {
 }
 
 // Use lets components that get started from now on be those of another folder, with other feature
-// gates. Nothing gets restarted.
-func (c *Cluster) Use(bin string, gates map[string]bool) {
-	c.Options.Bin, c.Options.Gates = bin, c.withNeededGates(gates)
+// gates. They may be of another release. Nothing gets restarted.
+func (c *Cluster) Use(ctx context.Context, bin string, gates map[string]bool) error {
+	c.Options.Bin = bin
+	if err := c.findVersion(ctx); err != nil {
+		return err
+	}
+	c.Options.Gates = c.withNeededGates(gates)
+	return nil
 }
 
 // withNeededGates adds those gates without which the release does not have the API.
