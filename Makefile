@@ -106,6 +106,10 @@ test-e2e: ## Tests of the binaries in real clusters.
 test-kubeadm: ## A release taken home: kubeadm init, the shared-claim story, kubeadm reset. Not part of test: it needs fixed ports.
 	@$(CARRY) test --release "$(RELEASE)" --kubeadm
 
+.PHONY: test-faults
+test-faults: ## Components that are killed, hang, or are cut off, and ten minutes at full speed. Not part of test.
+	@$(CARRY) test --release "$(RELEASE)" --faults
+
 .PHONY: test-upgrade
 test-upgrade: ## A cluster that runs goes from patched to unpatched binaries and back, or through UPGRADE. Not part of test.
 	@$(CARRY) test --release "$(RELEASE)" --upgrade --through "$(UPGRADE)"

@@ -37,7 +37,7 @@ import (
 func init() {
 	register(command{
 		name:  "test",
-		args:  "[--release 1.36] [--others short|long] [--verify] [--lint] [--hack] [--unit] [--integration] [--cluster] [--kubeadm] [--upgrade [--through releases]] [--only text] [--tree dir]",
+		args:  "[--release 1.36] [--others short|long] [--verify] [--lint] [--hack] [--unit] [--integration] [--cluster] [--kubeadm] [--upgrade [--through releases]] [--faults] [--only text] [--tree dir]",
 		short: "run tests: all of them, or only some parts",
 		run:   runTest,
 	})
@@ -87,7 +87,9 @@ func runTest(ctx context.Context, args []string) error {
 		{name: "cluster", help: "tests of the binaries in real clusters", run: clusterPart},
 		{name: "kubeadm", help: "test of a release with kubeadm; it needs the machine for itself, and is no part of all", run: kubeadmPart},
 		{name: "upgrade", help: "test that replaces the binaries of a cluster that runs; it is no part of all", run: func(ctx context.Context, r *testRun) error { return upgradePart(ctx, r, strings.Fields(*through)) }},
+		{name: "faults", help: "test that breaks what a cluster consists of, and one that looks for leaks; it is no part of all", run: faultsPart},
 	}
+	apart := []string{"kubeadm", "upgrade", "faults"}
 	all := true
 	for i := range parts {
 		parts[i].wanted = flags.Bool(parts[i].name, false, parts[i].help)
@@ -149,7 +151,7 @@ func runTest(ctx context.Context, args []string) error {
 	r.cache, r.given = cache, *given
 	run := func(r *testRun, names ...string) error {
 		for _, part := range parts {
-			left := part.name == "kubeadm" || part.name == "upgrade" || part.name == "lint" && *others != ""
+			left := slices.Contains(apart, part.name) || part.name == "lint" && *others != ""
 			if !slices.Contains(names, part.name) || (!all || left) && !*part.wanted {
 				continue
 			}
@@ -168,7 +170,7 @@ func runTest(ctx context.Context, args []string) error {
 	waitForClusters := func() error { return nil }
 	if err == nil {
 		waitForClusters = inBackground(func() error { return run(clusters, "cluster") })
-		err = errors.Join(run(r, "integration"), run(r, "kubeadm"), run(r, "upgrade"))
+		err = errors.Join(run(r, "integration"), run(r, apart...))
 	}
 	if err := errors.Join(err, waitForClusters(), waitForShort()); err != nil {
 		return err

@@ -294,6 +294,16 @@ func upgradePart(ctx context.Context, r *testRun, through []string) error {
 	return r.clusterTests(ctx, "build", build, isClusterTest, step)
 }
 
+// faultsPart breaks the components of a cluster, and keeps them busy to see whether they leak.
+func faultsPart(ctx context.Context, r *testRun) error {
+	build := func() error { return subcommand(ctx, "build", "--release", r.release) }
+	return r.clusterTests(ctx, "build", build, isClusterTest, testrun.Step{
+		Name:  "faults",
+		Env:   []string{"FAULTS=true", "SOAK=10m"},
+		Flags: []string{"-timeout=60m", "-count=1", "-run=^(TestFaults|TestSoak)$"},
+	})
+}
+
 func isClusterTest(dir string) bool { return dir == "test/cluster" }
 
 // clusterTests builds what a step of tests needs, and runs it. What they test are other programs,

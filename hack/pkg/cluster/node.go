@@ -407,29 +407,31 @@ func (c *Cluster) waitForContainerd(ctx context.Context, node *process) error {
 	})
 }
 
+// containerd is the process of the container runtime of the real node.
+func (c *Cluster) containerd() (int, error) {
+	init, err := c.nodeInit()
+	if err != nil {
+		return 0, err
+	}
+	for _, pid := range allProcesses() {
+		exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
+		if stat, statErr := readStat(pid); err == nil && statErr == nil && stat.parent == init && filepath.Base(exe) == Containerd {
+			return pid, nil
+		}
+	}
+	return 0, errors.New("containerd does not run")
+}
+
 // KillContainerd ends the container runtime of the real node like a crash does. Pods
 // keep running. It returns when the next one answers.
 func (c *Cluster) KillContainerd(ctx context.Context) error {
-	init, err := c.nodeInit()
+	before, err := c.containerd()
 	if err != nil {
 		return err
 	}
-	running := func() int {
-		for _, pid := range allProcesses() {
-			exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
-			if stat, statErr := readStat(pid); err == nil && statErr == nil && stat.parent == init && filepath.Base(exe) == Containerd {
-				return pid
-			}
-		}
-		return 0
-	}
-	before := running()
-	if before == 0 {
-		return errors.New("containerd does not run")
-	}
 	killPID(before)
 	err = poll(ctx, time.Minute, "start containerd again", func(context.Context) error {
-		if now := running(); now == 0 || now == before {
+		if now, err := c.containerd(); err != nil || now == before {
 			return errors.New("it has not begun")
 		}
 		return nil
