@@ -35,7 +35,8 @@ MIRROR ?=
 PROXY_BASE ?=
 # UNTESTED=1 lets "make release" go on when the tree is not the tested one.
 UNTESTED ?=
-# UPGRADE are the releases that "make test-upgrade" goes through: "1.36 upstream-1.37".
+# UPGRADE are the releases that "make test-upgrade" goes through, "1.36 upstream-1.37" for example.
+# "off-1.37" is a release without its feature gates.
 UPGRADE ?=
 # OTHERS=long makes "make test" run our integration tests of the other releases, too.
 OTHERS ?= short

@@ -72,7 +72,7 @@ func runTest(ctx context.Context, args []string) error {
 	release := flags.String("release", "", "release to test (default: that of the ledger)")
 	others := flags.String("others", "", "test the other releases as well: short (compile and vet what we touch, our unit tests) or long (our integration tests, too)")
 	given := flags.String("tree", "", "Kubernetes tree to test as it is (default: the one that gets built for the release)")
-	through := flags.String("through", "", "releases that the upgrade goes through, \"1.36 upstream-1.37\" for example (default: patched, unpatched and patched again)")
+	through := flags.String("through", "", "releases that the upgrade goes through: \"1.36 upstream-1.37\", or \"off-1.37 1.37\" for no gates at first (default: patched, unpatched and patched again)")
 	only := flags.String("only", "", "test only packages whose import path has this text")
 	parts := []struct {
 		name, help string
@@ -110,7 +110,7 @@ func runTest(ctx context.Context, args []string) error {
 	}
 	if len(path) > 0 {
 		// The cluster starts with it.
-		*release = strings.TrimPrefix(path[0], upstreamPrefix)
+		*release = strings.TrimPrefix(strings.TrimPrefix(path[0], upstreamPrefix), offPrefix)
 	}
 
 	// What the other releases get. It has to fit into the time that CI has.

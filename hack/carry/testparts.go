@@ -255,11 +255,14 @@ func kubeadmPart(ctx context.Context, r *testRun) error {
 	})
 }
 
-// upstreamPrefix is in front of a release without the patches.
-const upstreamPrefix = "upstream-"
+const (
+	// upstreamPrefix is in front of a release without the patches, offPrefix in front of one
+	// whose feature gates are not set.
+	upstreamPrefix, offPrefix = "upstream-", "off-"
+)
 
 // upgradePart replaces the binaries of a cluster that runs: those of the release by unpatched ones and
-// back, or those of one release after the other. Of a release with the prefix it takes upstream's.
+// back, or those of one release after the other.
 func upgradePart(ctx context.Context, r *testRun, through []string) error {
 	step := testrun.Step{Name: "upgrade", Flags: []string{"-timeout=60m", "-count=1", "-run=^TestUpgrade$"}}
 	if len(through) == 0 {
@@ -267,10 +270,11 @@ func upgradePart(ctx context.Context, r *testRun, through []string) error {
 	} else {
 		step.Flags[2] = "-run=^TestMinors$"
 	}
-	var bins []string
+	var bins, path []string
 	var builds []func() error
 	for _, name := range through {
 		release, unpatched := strings.CutPrefix(name, upstreamPrefix)
+		release, off := strings.CutPrefix(release, offPrefix)
 		t, err := openTree(release)
 		if err != nil {
 			return err
@@ -280,9 +284,13 @@ func upgradePart(ctx context.Context, r *testRun, through []string) error {
 			bin = filepath.Join(t.Output, "unpatched", "bin")
 			build = func() error { return buildUnpatched(ctx, release, bin) }
 		}
-		bins, builds = append(bins, bin), append(builds, build)
+		builds = append(builds, build)
+		if bins = append(bins, bin); off {
+			bin += "#off"
+		}
+		path = append(path, bin)
 	}
-	step.Env = []string{"BIN=" + bins[0], "UNPATCHED_BIN=" + bins[1], "UPGRADE_PATH=" + strings.Join(bins, string(filepath.ListSeparator))}
+	step.Env = []string{"BIN=" + bins[0], "UNPATCHED_BIN=" + bins[1], "UPGRADE_PATH=" + strings.Join(path, string(filepath.ListSeparator))}
 	build := func() error {
 		for _, build := range builds {
 			if err := build(); err != nil {

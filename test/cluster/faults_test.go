@@ -54,7 +54,7 @@ func TestFaults(t *testing.T) {
 	}
 	onRealNode(t)
 	const pods = 500
-	w := &workloads{env: newEnv(t), pods: map[string]int{"large": pods}, consumers: map[string]cluster.Consumer{}}
+	w := &workloads{env: newEnv(t), on: true, pods: map[string]int{"large": pods}, consumers: map[string]cluster.Consumer{}}
 	w.class, w.realClass = w.pool("simulated", 3, "simulated"), w.pool("real", 2, "real")
 	w.claim("large", w.class, &cluster.Consumer{APIGroup: "batch", Resource: "jobs", Name: "large"})
 	w.consumers["large"] = w.job("large", pods, cluster.PodSpec("large", ""), nil)

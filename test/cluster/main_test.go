@@ -154,8 +154,12 @@ func options() (cluster.Options, error) {
 		bin = other
 	}
 	gates := featureGates(l, release.Name)
-	if os.Getenv(upgradePath) != "" {
-		if version, err := cluster.VersionOf(context.Background(), bin); err != nil || !cluster.IsPatched(version) {
+	if path := filepath.SplitList(os.Getenv(upgradePath)); len(path) > 0 {
+		version, err := cluster.VersionOf(context.Background(), bin)
+		if err != nil {
+			return opts, err
+		}
+		if strings.HasSuffix(path[0], gatesOff) || !cluster.IsPatched(version) {
 			gates = nil
 		}
 	}

@@ -39,10 +39,12 @@ const (
 	// upgradePath is the environment variable with the folders of programs that TestMinors goes
 	// through. The first one is that of the cluster, BIN. It is set by "make test-upgrade UPGRADE=...".
 	upgradePath = "UPGRADE_PATH"
+	// gatesOff stands behind a folder whose programs get no feature gates.
+	gatesOff = "#off"
 	// kubeletSkew is how many minor releases a kubelet may be behind the API server.
 	kubeletSkew = 3
 	// simulatedDevices and realDevices are as many as claims have at once, so none may get lost.
-	simulatedDevices, realDevices = 5, 1
+	simulatedDevices, realDevices = 6, 1
 	// tooMany is a number of pods that upstream has no place for in a claim, listable one for which it has.
 	tooMany, listable = 300, 250
 )
@@ -57,10 +59,10 @@ func TestMinors(t *testing.T) {
 	}
 	onRealNode(t)
 	var minors []int
-	for _, bin := range path {
-		minors = append(minors, minorOf(t, bin))
+	for _, step := range path {
+		minors = append(minors, minorOf(t, strings.TrimSuffix(step, gatesOff)))
 	}
-	w := &workloads{env: newEnv(t)}
+	w := &workloads{env: newEnv(t), on: shared.Options.Gates[gate]}
 	w.create()
 	kubelet := minors[0]
 	for i := 1; i < len(path); i++ {
@@ -69,11 +71,12 @@ func TestMinors(t *testing.T) {
 			w.replace(component)
 		}
 		w.tryNew(fmt.Sprintf("step-%d", i), "simulated")
-		if last := i+1 == len(path); last || minors[i+1]-kubelet > kubeletSkew {
+		// With the minor release it goes together with the others.
+		if last := i+1 == len(path); last || minors[i] == minors[i-1] || minors[i+1]-kubelet > kubeletSkew {
 			kubelet = minors[i]
 			w.replace(cluster.Kubelet)
 			w.tryNew(fmt.Sprintf("step-%d-real", i), "real")
-			if shared.Patched() && w.older == nil {
+			if w.on && w.older == nil {
 				w.createShared()
 			}
 		}
@@ -95,6 +98,8 @@ func minorOf(t *testing.T, bin string) int {
 type workloads struct {
 	*env
 	class, realClass string
+	// on is true if the components have the gate, or get it next.
+	on bool
 	// older is on the node with a kubelet, and runs since there are patches.
 	older *olderJob
 	// pods are those on simulated nodes, by the name of their workload.
@@ -112,14 +117,14 @@ func (w *workloads) create() {
 	w.claim("plain", w.class, nil)
 	w.job("plain", 10, cluster.PodSpec("plain", ""), nil)
 	w.running("plain", 10)
-	if shared.Patched() {
+	if w.on {
 		w.createShared()
 	}
 	w.uids = w.podUIDs(w.pods)
 }
 
 // createShared starts workloads that claims are reserved for: a Job and a Deployment by name, a
-// StatefulSet with its UID, and a Job on the node with a kubelet. One more pod has admin access to all devices.
+// StatefulSet with its UID, an object of a kind that Kubernetes does not know, and a Job on the node with a kubelet. One more pod has admin access to all devices.
 func (w *workloads) createShared() {
 	w.Helper()
 	template := func(name string) (*metav1.LabelSelector, corev1.PodTemplateSpec) {
@@ -148,9 +153,14 @@ func (w *workloads) createShared() {
 	w.consumers["set"] = cluster.Consumer{APIGroup: "apps", Resource: "statefulsets", Name: "set", UID: set.UID}
 	w.claim("set", w.class, new(w.consumers["set"]))
 
+	trainings := w.defineTrainings()
+	w.allowTrainings(trainings)
+	w.claim("training", w.class, &cluster.Consumer{APIGroup: trainings.Group, Resource: trainings.Resource, Name: "training"})
+	w.consumers["training"] = w.training(trainings, "training", "training", 3)
+
 	w.older = w.olderJob("older", w.realClass)
 	w.older.run()
-	w.pods["large"], w.pods["server"], w.pods["set"] = tooMany, 3, 3
+	w.pods["large"], w.pods["server"], w.pods["set"], w.pods["training"] = tooMany, 3, 3, 3
 	for name, pods := range w.pods {
 		w.running(name, pods)
 	}
@@ -207,10 +217,11 @@ func (w *workloads) reportDevice(claim string) {
 	})
 }
 
-// use lets components be replaced by those in a folder. Before upstream's, it does what
+// use lets components be replaced by those of a step. Before upstream's, it does what
 // docs/operations.md says about leaving.
-func (w *workloads) use(bin string) {
+func (w *workloads) use(step string) {
 	w.Helper()
+	bin, off := strings.CutSuffix(step, gatesOff)
 	before := shared.Patched()
 	version, err := cluster.VersionOf(w.ctx, bin)
 	if err != nil {
@@ -236,7 +247,7 @@ func (w *workloads) use(bin string) {
 		w.Fatal(err)
 	}
 	var gates map[string]bool
-	if cluster.IsPatched(version) {
+	if w.on = cluster.IsPatched(version) && !off; w.on {
 		gates = featureGates(l, fmt.Sprintf("1.%d", minorOf(w.T, bin)))
 	}
 	// Components of the release before use these versions of the API, and the kubelet does so
@@ -248,7 +259,7 @@ func (w *workloads) use(bin string) {
 	if err := shared.Use(w.ctx, bin, gates); err != nil {
 		w.Fatal(err)
 	}
-	w.Logf("%s comes next", version)
+	w.Logf("%s comes next, with %s=%t", version, gate, w.on)
 }
 
 // replace replaces one component, and looks at everything that was there.
@@ -344,14 +355,14 @@ func (w *workloads) noDeviceTwice() {
 	}
 }
 
-// tryNew lets a Job of three pods get a device, and give it back. With patches, its claim is reserved for it.
+// tryNew lets a Job of three pods get a device, and give it back. With the gate, its claim is reserved for it.
 func (w *workloads) tryNew(name, nodes string) {
 	w.Helper()
 	class, consumer := w.class, (*cluster.Consumer)(nil)
 	if nodes == "real" {
 		class = w.realClass
 	}
-	if shared.Patched() {
+	if w.on {
 		consumer = &cluster.Consumer{APIGroup: "batch", Resource: "jobs", Name: name}
 	}
 	w.claim(name, class, consumer)
@@ -390,6 +401,10 @@ func (w *workloads) end() {
 			w.Fatal(err)
 		}
 		if err := w.AppsV1().StatefulSets(w.namespace).Delete(w.ctx, "set", metav1.DeleteOptions{}); err != nil {
+			w.Fatal(err)
+		}
+		trainings := schema.GroupVersionResource{Group: w.namespace + ".example.com", Version: "v1", Resource: "trainings"}
+		if err := w.Dynamic.Resource(trainings).Namespace(w.namespace).Delete(w.ctx, "training", metav1.DeleteOptions{}); err != nil {
 			w.Fatal(err)
 		}
 	}

@@ -148,58 +148,11 @@ func TestCustomResource(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	class := e.devices(1, "simulated")
-	group := e.namespace + ".example.com"
-	definitions := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
-	trainings := schema.GroupVersionResource{Group: group, Version: "v1", Resource: "trainings"}
-	definition := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "apiextensions.k8s.io/v1",
-		"kind":       "CustomResourceDefinition",
-		"metadata":   map[string]any{"name": "trainings." + group},
-		"spec": map[string]any{
-			"group": group,
-			"scope": "Namespaced",
-			"names": map[string]any{"kind": "Training", "plural": "trainings", "singular": "training"},
-			"versions": []any{map[string]any{
-				"name": "v1", "served": true, "storage": true,
-				"schema": map[string]any{"openAPIV3Schema": map[string]any{"type": "object"}},
-			}},
-		},
-	}}
-	if _, err := e.Dynamic.Resource(definitions).Create(e.ctx, definition, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = e.Dynamic.Resource(definitions).Delete(context.Background(), definition.GetName(), metav1.DeleteOptions{})
-	})
-
-	// The operator's part: the object, and pods that belong to it.
-	object := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": group + "/v1", "kind": "Training", "metadata": map[string]any{"name": "first"},
-	}}
-	e.eventually("create a custom resource", func() error {
-		created, err := e.Dynamic.Resource(trainings).Namespace(e.namespace).Create(e.ctx, object, metav1.CreateOptions{})
-		if err == nil {
-			object = created
-		}
-		return err
-	})
-	e.claim("shared", class, &cluster.Consumer{APIGroup: group, Resource: "trainings", Name: "first"})
+	trainings := e.defineTrainings()
+	e.claim("shared", class, &cluster.Consumer{APIGroup: trainings.Group, Resource: trainings.Resource, Name: "first"})
 	const pods = 5
-	for i := range pods {
-		pod := &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{
-				Name:            fmt.Sprintf("first-%d", i),
-				Labels:          map[string]string{cluster.JobLabel: "first"},
-				OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(object, object.GroupVersionKind())},
-			},
-			Spec: cluster.PodSpec("shared", ""),
-		}
-		if _, err := e.CoreV1().Pods(e.namespace).Create(e.ctx, pod, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-	}
+	want := e.training(trainings, "first", "shared", pods)
 	e.running("first", pods)
-	want := cluster.Consumer{APIGroup: group, Resource: "trainings", Name: "first", UID: object.GetUID()}
 	e.reservedFor("shared", want)
 
 	// Pods and object go away, but the controller is not allowed to know.
@@ -224,18 +177,79 @@ func TestCustomResource(t *testing.T) {
 	e.reservedFor("shared", want)
 
 	// The operator's author allows it.
+	e.allowTrainings(trainings)
+	e.free("shared")
+}
+
+// defineTrainings creates a kind that Kubernetes does not know.
+func (e *env) defineTrainings() schema.GroupVersionResource {
+	e.Helper()
+	group := e.namespace + ".example.com"
+	definitions := e.Dynamic.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
+	definition := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "apiextensions.k8s.io/v1",
+		"kind":       "CustomResourceDefinition",
+		"metadata":   map[string]any{"name": "trainings." + group},
+		"spec": map[string]any{
+			"group": group,
+			"scope": "Namespaced",
+			"names": map[string]any{"kind": "Training", "plural": "trainings", "singular": "training"},
+			"versions": []any{map[string]any{
+				"name": "v1", "served": true, "storage": true,
+				"schema": map[string]any{"openAPIV3Schema": map[string]any{"type": "object"}},
+			}},
+		},
+	}}
+	if _, err := definitions.Create(e.ctx, definition, metav1.CreateOptions{}); err != nil {
+		e.Fatal(err)
+	}
+	e.Cleanup(func() { _ = definitions.Delete(context.Background(), definition.GetName(), metav1.DeleteOptions{}) })
+	return schema.GroupVersionResource{Group: group, Version: "v1", Resource: "trainings"}
+}
+
+// training is the part of an operator: it creates an object of that kind, and pods that belong to it.
+func (e *env) training(trainings schema.GroupVersionResource, name, claim string, pods int) cluster.Consumer {
+	e.Helper()
+	object := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": trainings.GroupVersion().String(), "kind": "Training", "metadata": map[string]any{"name": name},
+	}}
+	e.eventually("create a custom resource", func() error {
+		created, err := e.Dynamic.Resource(trainings).Namespace(e.namespace).Create(e.ctx, object, metav1.CreateOptions{})
+		if err == nil {
+			object = created
+		}
+		return err
+	})
+	for i := range pods {
+		pod := &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{
+				Name:            fmt.Sprintf("%s-%d", name, i),
+				Labels:          map[string]string{cluster.JobLabel: name},
+				OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(object, object.GroupVersionKind())},
+			},
+			Spec: cluster.PodSpec(claim, ""),
+		}
+		if _, err := e.CoreV1().Pods(e.namespace).Create(e.ctx, pod, metav1.CreateOptions{}); err != nil {
+			e.Fatal(err)
+		}
+	}
+	return cluster.Consumer{APIGroup: trainings.Group, Resource: trainings.Resource, Name: name, UID: object.GetUID()}
+}
+
+// allowTrainings lets the resourceclaim controller and the scheduler look at objects of the kind.
+func (e *env) allowTrainings(trainings schema.GroupVersionResource) {
+	e.Helper()
 	role := &rbacv1.ClusterRole{
 		ObjectMeta: metav1.ObjectMeta{
-			Name:   group,
+			Name:   trainings.Group,
 			Labels: map[string]string{"rbac.authorization.k8s.io/aggregate-to-resourceclaim-controller": "true"},
 		},
-		Rules: []rbacv1.PolicyRule{{APIGroups: []string{group}, Resources: []string{"trainings"}, Verbs: []string{"get"}}},
+		Rules: []rbacv1.PolicyRule{{APIGroups: []string{trainings.Group}, Resources: []string{trainings.Resource}, Verbs: []string{"get"}}},
 	}
 	if _, err := e.RbacV1().ClusterRoles().Create(e.ctx, role, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
+		e.Fatal(err)
 	}
-	t.Cleanup(func() { _ = e.RbacV1().ClusterRoles().Delete(context.Background(), role.Name, metav1.DeleteOptions{}) })
-	e.free("shared")
+	e.Cleanup(func() { _ = e.RbacV1().ClusterRoles().Delete(context.Background(), role.Name, metav1.DeleteOptions{}) })
 }
 
 // TestRestarts restarts the components that decide about claims while pods come

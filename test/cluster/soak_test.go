@@ -56,7 +56,7 @@ func TestSoak(t *testing.T) {
 		t.Fatalf("%s: %v", soakVariable, err)
 	}
 	onRealNode(t)
-	w := &workloads{env: newEnv(t)}
+	w := &workloads{env: newEnv(t), on: true}
 	w.class, w.realClass = w.pool("simulated", soakJobs, "simulated"), w.pool("real", 1, "real")
 
 	var rounds atomic.Int64
