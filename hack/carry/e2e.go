@@ -72,8 +72,7 @@ func runE2E(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	state, err := t.Build(ctx)
-	if err != nil {
+	if _, err := t.Build(ctx); err != nil {
 		return err
 	}
 	u := &upstreamE2E{Tree: t, output: filepath.Join(t.Output, "e2e"), podSubnet: *podSubnet}
@@ -95,12 +94,9 @@ func runE2E(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	bin := filepath.Join(u.output, "unpatched-bin")
 	unpatched, err := u.on(ctx, variant{
-		name: "unpatched", bin: bin,
-		build: func(ctx context.Context) error {
-			return buildBase(ctx, t, state.Base, filepath.Join(u.output, "unpatched"), bin)
-		},
+		name: "unpatched", bin: unpatchedBin(t),
+		build: func(ctx context.Context) error { return buildUnpatched(ctx, t) },
 	})
 	if err != nil {
 		return err
@@ -188,10 +184,18 @@ func (u *upstreamE2E) on(ctx context.Context, v variant) (result *e2e.Result, er
 	return result, nil
 }
 
-// buildBase builds the programs of a cluster from the base of a tree, which it checks out.
-func buildBase(ctx context.Context, t *tree.Tree, base, dir, bin string) error {
+// unpatchedBin is the folder with the programs of the base of a tree.
+func unpatchedBin(t *tree.Tree) string { return filepath.Join(t.Output, "unpatched", "bin") }
+
+// buildUnpatched builds the programs of a cluster from the base of a tree, which it checks out.
+func buildUnpatched(ctx context.Context, t *tree.Tree) error {
+	state, err := t.Build(ctx)
+	if err != nil {
+		return err
+	}
 	t.Log("unpatched tree")
-	commit, err := baseTree(ctx, t.Dir(), base, dir)
+	dir, bin := filepath.Join(t.Output, "unpatched", "kubernetes"), unpatchedBin(t)
+	commit, err := baseTree(ctx, t.Dir(), state.Base, dir)
 	if err != nil {
 		return err
 	}

@@ -281,8 +281,7 @@ func upgradePart(ctx context.Context, r *testRun, through []string) error {
 		}
 		bin, build := filepath.Join(t.Output, "bin"), func() error { return subcommand(ctx, "build", "--release", release) }
 		if unpatched {
-			bin = filepath.Join(t.Output, "unpatched", "bin")
-			build = func() error { return buildUnpatched(ctx, release, bin) }
+			bin, build = unpatchedBin(t), func() error { return buildUnpatched(ctx, t) }
 		}
 		builds = append(builds, build)
 		if bins = append(bins, bin); off {
@@ -335,17 +334,4 @@ func (r *testRun) clusterTests(ctx context.Context, what string, build func() er
 	step.Dir, step.Packages = r.repo, targets
 	step.Env = append(step.Env, "RELEASE="+r.release)
 	return r.Run(ctx, step)
-}
-
-// buildUnpatched builds the programs of a cluster from the base of a tree.
-func buildUnpatched(ctx context.Context, release, bin string) error {
-	t, err := openTree(release)
-	if err != nil {
-		return err
-	}
-	state, err := t.Build(ctx)
-	if err != nil {
-		return err
-	}
-	return buildBase(ctx, t, state.Base, filepath.Join(filepath.Dir(bin), "kubernetes"), bin)
 }
