@@ -35,6 +35,8 @@ MIRROR ?=
 PROXY_BASE ?=
 # UNTESTED=1 lets "make release" go on when the tree is not the tested one.
 UNTESTED ?=
+# KUBELET is the older release of the kubelet in "make test-e2e-upstream".
+KUBELET ?=
 # UPGRADE are the releases that "make test-upgrade" goes through, "1.36 upstream-1.37" for example.
 # "off-1.37" is a release without its feature gates.
 UPGRADE ?=
@@ -117,7 +119,7 @@ test-upgrade: ## A cluster that runs goes from patched to unpatched binaries and
 
 .PHONY: test-e2e-upstream
 test-e2e-upstream: deps ## Upstream's DRA specs on a cluster, patched beside unpatched. Not part of test: it takes half an hour.
-	@$(CARRY) e2e --release "$(RELEASE)"
+	@$(CARRY) e2e --release "$(RELEASE)" $(if $(KUBELET),--kubelet "$(KUBELET)")
 
 .PHONY: fuzz
 fuzz: ## Each fuzz target for FUZZTIME (2m). Not part of test, which runs their seeds.

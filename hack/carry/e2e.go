@@ -36,7 +36,7 @@ import (
 func init() {
 	register(command{
 		name:  "e2e",
-		args:  "[--release 1.36] [--only text]",
+		args:  "[--release 1.36] [--kubelet 1.34] [--only text]",
 		short: "run upstream's DRA specs on a cluster, patched and unpatched",
 		run:   runE2E,
 	})
@@ -51,17 +51,52 @@ type upstreamE2E struct {
 	run       e2e.Run
 }
 
-// variant is what the suite runs on.
+// programs are those of a release, with the patches or without them.
+type programs struct {
+	*tree.Tree
+	patched bool
+}
+
+func (p programs) bin() string {
+	if p.patched {
+		return filepath.Join(p.Output, "bin")
+	}
+	return unpatchedBin(p.Tree)
+}
+
+func (p programs) build(ctx context.Context) error {
+	if p.patched {
+		return subcommand(ctx, "build", "--release", p.Release.Name)
+	}
+	return buildUnpatched(ctx, p.Tree)
+}
+
+// gates are all of these that a program knows, and those of the features if it has them.
+func (p programs) gates(ctx context.Context, program string, all map[string]bool) (map[string]bool, error) {
+	known, err := e2e.KnownGates(ctx, filepath.Join(p.bin(), program))
+	if err != nil {
+		return nil, err
+	}
+	gates := maps.Clone(all)
+	maps.DeleteFunc(gates, func(gate string, _ bool) bool { return !known[gate] })
+	if p.patched {
+		for _, gate := range p.Ledger.Gates(p.Release.Name) {
+			gates[gate] = true
+		}
+	}
+	return gates, nil
+}
+
+// variant is what the suite runs on. The kubelet may be of an older release than the rest.
 type variant struct {
-	name, bin string
-	// gates are those of the features, if it has them.
-	gates []string
-	build func(ctx context.Context) error
+	name          string
+	rest, kubelet programs
 }
 
 func runE2E(ctx context.Context, args []string) error {
 	flags := newFlags("e2e")
 	release := flags.String("release", "", "release to test (default: that of the ledger)")
+	kubelet := flags.String("kubelet", "", "release of the kubelet, up to three minors older (default: the same). Then the control plane is patched, or the kubelet, or none")
 	only := flags.String("only", "", "run only specs whose name has this text")
 	procs := flags.Int("procs", 8, "number of specs that run at the same time")
 	podSubnet := flags.String("pod-subnet", "10.211", "first two numbers of the addresses of pods, Services and the node")
@@ -87,24 +122,35 @@ func runE2E(ctx context.Context, args []string) error {
 	u.run = e2e.Run{Suite: u.suite, Specs: specs, Only: *only, Procs: *procs}
 	t.Log("the suite has %d specs about DRA", len(specs))
 
-	patched, err := u.on(ctx, variant{
-		name: "patched", bin: filepath.Join(t.Output, "bin"), gates: t.Ledger.Gates(t.Release.Name),
-		build: func(ctx context.Context) error { return subcommand(ctx, "build", "--release", t.Release.Name) },
-	})
-	if err != nil {
-		return err
+	with, without := programs{t, true}, programs{t, false}
+	variants := []variant{{"patched", with, with}, {"unpatched", without, without}}
+	if *kubelet != "" {
+		older, err := openTree(*kubelet)
+		if err != nil {
+			return err
+		}
+		olderWith, olderWithout := programs{older, true}, programs{older, false}
+		variants = []variant{{"patched-control-plane", with, olderWithout}, {"patched-kubelet", without, olderWith}, {"unpatched", without, olderWithout}}
 	}
-	unpatched, err := u.on(ctx, variant{
-		name: "unpatched", bin: unpatchedBin(t),
-		build: func(ctx context.Context) error { return buildUnpatched(ctx, t) },
-	})
-	if err != nil {
-		return err
+	var results []*e2e.Result
+	for _, v := range variants {
+		result, err := u.on(ctx, v)
+		if err != nil {
+			return err
+		}
+		results = append(results, result)
 	}
 
-	difference := e2e.Compare(patched, unpatched)
-	summary := e2e.Summary(patched, unpatched) + difference.String()
-	data, err := json.MarshalIndent([]*e2e.Result{patched, unpatched}, "", "  ")
+	unpatched := results[len(results)-1]
+	summary, worse := e2e.Summary(results...), 0
+	for _, patched := range results[:len(results)-1] {
+		difference := e2e.Compare(patched, unpatched)
+		if worse += len(difference.Worse); len(results) > 2 {
+			summary += "\n" + patched.Name + ":\n"
+		}
+		summary += difference.String()
+	}
+	data, err := json.MarshalIndent(results, "", "  ")
 	if err != nil {
 		return err
 	}
@@ -115,16 +161,18 @@ func runE2E(ctx context.Context, args []string) error {
 		}
 	}
 	fmt.Printf("\n%s\nalso in %s, with the output of the suite\n", summary, logs)
-	if n := len(difference.Worse); n > 0 {
-		return fmt.Errorf("%d specs fail with the patches and do not without them", n)
+	if worse > 0 {
+		return fmt.Errorf("%d specs fail with the patches and do not without them", worse)
 	}
 	return nil
 }
 
 // on runs the suite on a cluster of its own.
 func (u *upstreamE2E) on(ctx context.Context, v variant) (result *e2e.Result, err error) {
-	if err := v.build(ctx); err != nil {
-		return nil, err
+	for _, p := range []programs{v.rest, v.kubelet} {
+		if err := p.build(ctx); err != nil {
+			return nil, err
+		}
 	}
 	images, err := u.suite.Images(ctx)
 	if err != nil {
@@ -134,21 +182,33 @@ func (u *upstreamE2E) on(ctx context.Context, v variant) (result *e2e.Result, er
 	if err != nil {
 		return nil, err
 	}
-	known, err := e2e.KnownGates(ctx, filepath.Join(v.bin, cluster.APIServer))
+	gates, err := v.rest.gates(ctx, cluster.APIServer, config.Gates)
 	if err != nil {
 		return nil, err
 	}
-	maps.DeleteFunc(config.Gates, func(gate string, _ bool) bool { return !known[gate] })
-	for _, gate := range v.gates {
-		config.Gates[gate] = true
+	u.Log("%s: feature gates that are set: %s", v.name, strings.Join(slices.Sorted(maps.Keys(gates)), ", "))
+	run := u.run
+	var older *cluster.Programs
+	if v.kubelet.Release.Name != v.rest.Release.Name {
+		run.Kubelet = v.kubelet.Release.Name
+		kubeletGates, err := v.kubelet.gates(ctx, cluster.Kubelet, config.Gates)
+		if err != nil {
+			return nil, err
+		}
+		for _, gate := range u.Ledger.Gates(u.Release.Name) {
+			if !kubeletGates[gate] {
+				run.KubeletLacks = append(run.KubeletLacks, gate)
+			}
+		}
+		older = &cluster.Programs{Bin: v.kubelet.bin(), Gates: kubeletGates}
 	}
-	u.Log("%s: feature gates that are set: %s", v.name, strings.Join(slices.Sorted(maps.Keys(config.Gates)), ", "))
 	c, err := cluster.New(cluster.Options{
 		Repo:          u.Repo,
 		Release:       u.Release.Name,
-		Bin:           v.bin,
+		Bin:           v.rest.bin(),
+		Kubelet:       older,
 		Dir:           filepath.Join(u.Output, "cluster-e2e-"+v.name),
-		Gates:         config.Gates,
+		Gates:         gates,
 		LogLevel:      4,
 		RuntimeConfig: config.RuntimeConfig,
 		PodSubnet:     u.podSubnet,
@@ -173,7 +233,6 @@ func (u *upstreamE2E) on(ctx context.Context, v variant) (result *e2e.Result, er
 			err = downErr
 		}
 	}()
-	run := u.run
 	run.Name, run.LogDir = v.name, filepath.Join(u.Output, "logs", "e2e-upstream", v.name)
 	start := time.Now()
 	if result, err = run.On(ctx, c); err != nil {

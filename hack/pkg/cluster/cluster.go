@@ -77,6 +77,9 @@ type Options struct {
 	Release string
 	// Bin holds the programs of Kubernetes.
 	Bin string
+	// Kubelet, if it is not nil, is another folder with the kubelet, of an older release for
+	// example, and its gates in place of Gates.
+	Kubelet *Programs
 	// Dir is the folder of the cluster.
 	Dir string
 	// Gates are feature gates, for every component.
@@ -102,6 +105,12 @@ type Options struct {
 	Private []string
 	// Kubeadm makes kubeadm start the control plane, if it is not nil.
 	Kubeadm *Kubeadm
+}
+
+// Programs are programs of Kubernetes in a folder, with feature gates.
+type Programs struct {
+	Bin   string
+	Gates map[string]bool
 }
 
 // Cluster is a cluster in a folder, whether it runs or not.

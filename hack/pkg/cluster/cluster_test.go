@@ -104,7 +104,7 @@ func TestGates(t *testing.T) {
 		{nil, []string{"--feature-gates=A=true,B=true"}},
 		{map[string]bool{"B": false, "C": true}, []string{"--feature-gates=A=true,B=false,C=true"}},
 	} {
-		if got := c.gateFlag(test.gates); !slices.Equal(got, test.want) {
+		if got := gateFlag(c.Options.Gates, test.gates); !slices.Equal(got, test.want) {
 			t.Errorf("want %v, got %v", test.want, got)
 		}
 	}
@@ -112,7 +112,7 @@ func TestGates(t *testing.T) {
 		t.Errorf("the cluster's gates were changed: %v", c.Options.Gates)
 	}
 	c.Options.Gates = nil
-	if got := c.gateFlag(nil); got != nil {
+	if got := gateFlag(c.Options.Gates, nil); got != nil {
 		t.Errorf("want no flag, got %v", got)
 	}
 }

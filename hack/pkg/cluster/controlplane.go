@@ -67,9 +67,9 @@ func (c *Cluster) Config() (*rest.Config, error) {
 	return config, nil
 }
 
-// gateFlag is --feature-gates with gates over those of the cluster.
-func (c *Cluster) gateFlag(gates map[string]bool) []string {
-	all := maps.Clone(c.Options.Gates)
+// gateFlag is --feature-gates with gates over others.
+func gateFlag(others, gates map[string]bool) []string {
+	all := maps.Clone(others)
 	if all == nil {
 		all = map[string]bool{}
 	}
@@ -88,9 +88,13 @@ func (c *Cluster) program(name string) string { return filepath.Join(c.Options.B
 
 func (c *Cluster) tool(name string) string { return filepath.Join(tools.Dir(c.Options.Repo), name) }
 
-// common are the flags that every component of Kubernetes has.
+// common are the program and the flags that every component of Kubernetes has.
 func (c *Cluster) common(component string, gates map[string]bool) []string {
-	return append([]string{c.program(component), "-v=" + strconv.Itoa(c.Options.LogLevel)}, c.gateFlag(gates)...)
+	programs := Programs{Bin: c.Options.Bin, Gates: c.Options.Gates}
+	if component == Kubelet && c.Options.Kubelet != nil {
+		programs = *c.Options.Kubelet
+	}
+	return append([]string{filepath.Join(programs.Bin, component), "-v=" + strconv.Itoa(c.Options.LogLevel)}, gateFlag(programs.Gates, gates)...)
 }
 
 // args is the command line of a component.

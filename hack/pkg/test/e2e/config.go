@@ -31,6 +31,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"kubernetes-dra/hack/pkg/cluster"
+	"kubernetes-dra/hack/pkg/tree/ledger"
 )
 
 // Config is how a cluster has to be configured for the specs.
@@ -121,9 +122,17 @@ var markers = []string{"DynamicResourceAllocation", "OffByDefault", "Alpha", "Be
 // second spec on, pods would wait for five minutes each on a smaller node.
 const minCPUs = 16
 
-// keptOut is the reason why a spec is not run on a node with so many CPUs, if there is one.
-// Whether enough nodes are there is left to the suite.
-func (s Spec) keptOut(on func(gate string) bool, cpus int) string {
+// kubeletMinVersion is how upstream labels specs that an older kubelet cannot pass.
+const kubeletMinVersion = "KubeletMinVersion:"
+
+// keptOut is the reason why a spec is not run with a kubelet of a release, on a node with so many
+// CPUs, if there is one. Whether enough nodes are there is left to the suite.
+func (s Spec) keptOut(on func(gate string) bool, kubelet string, cpus int) string {
+	for _, label := range s.Labels {
+		if version, ok := strings.CutPrefix(label, kubeletMinVersion); ok && kubelet != "" && ledger.Minor(version) > ledger.Minor(kubelet) {
+			return "needs a kubelet of " + version
+		}
+	}
 	if slices.Contains(s.Labels, "Flaky") {
 		return "upstream says that it is flaky"
 	}

@@ -83,17 +83,23 @@ func TestKeptOut(t *testing.T) {
 		"Feature:SomethingElse":             "needs SomethingElse, which is not on",
 		"Flaky":                             "upstream says that it is flaky",
 	} {
-		if got := (Spec{Labels: []string{"DRA", label}}).keptOut(on, 2); got != want {
+		if got := (Spec{Labels: []string{"DRA", label}}).keptOut(on, "", 2); got != want {
 			t.Errorf("%s: got %q, want %q", label, got, want)
 		}
 	}
 
 	all := func(string) bool { return true }
 	greedy := Spec{Labels: []string{"DRA", "FeatureGate:DRANodeAllocatableResources", "Serial"}}
-	if got := greedy.keptOut(all, minCPUs-1); !strings.Contains(got, "CPUs") {
+	if got := greedy.keptOut(all, "", minCPUs-1); !strings.Contains(got, "CPUs") {
 		t.Errorf("on a small node: got %q", got)
 	}
-	if got := greedy.keptOut(all, minCPUs); got != "" {
+	newer := Spec{Labels: []string{"DRA", "KubeletMinVersion:1.35"}}
+	for kubelet, want := range map[string]string{"": "", "1.34": "needs a kubelet of 1.35", "1.35": ""} {
+		if got := newer.keptOut(all, kubelet, minCPUs); got != want {
+			t.Errorf("kubelet %q: got %q, want %q", kubelet, got, want)
+		}
+	}
+	if got := greedy.keptOut(all, "", minCPUs); got != "" {
 		t.Errorf("on a large node: got %q", got)
 	}
 }

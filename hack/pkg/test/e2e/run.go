@@ -27,6 +27,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -52,6 +53,10 @@ type Run struct {
 	Procs int
 	// LogDir gets the output, and the report.
 	LogDir string
+	// Kubelet is the minor release of an older kubelet, empty if it is none.
+	Kubelet string
+	// KubeletLacks are feature gates that it does not have although the API server does.
+	KubeletLacks []string
 }
 
 // On runs the specs on a cluster that is up.
@@ -75,7 +80,7 @@ func (r *Run) On(ctx context.Context, c *cluster.Cluster) (*Result, error) {
 			continue
 		}
 		selected = append(selected, spec)
-		if reason := spec.keptOut(func(gate string) bool { return on[gate] }, runtime.NumCPU()); reason != "" {
+		if reason := spec.keptOut(func(gate string) bool { return on[gate] && !slices.Contains(r.KubeletLacks, gate) }, r.Kubelet, runtime.NumCPU()); reason != "" {
 			keptOut[spec.Name] = reason
 		}
 	}
