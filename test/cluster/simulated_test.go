@@ -252,6 +252,59 @@ func (e *env) allowTrainings(trainings schema.GroupVersionResource) {
 	e.Cleanup(func() { _ = e.RbacV1().ClusterRoles().Delete(context.Background(), role.Name, metav1.DeleteOptions{}) })
 }
 
+// TestTwoSchedulers lets pods of two schedulers share a claim. Both schedulers see it without an allocation,
+// and neither knows what the other one is about to write.
+func TestTwoSchedulers(t *testing.T) {
+	const pods = 20
+	e := newEnv(t)
+	const other = "other-scheduler"
+	stop, err := shared.StartScheduler(e.ctx, other)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	class := e.devices(2, "simulated")
+	spec := func(claim, scheduler string) corev1.PodSpec {
+		spec := cluster.PodSpec(claim, "")
+		spec.SchedulerName = scheduler
+		return spec
+	}
+	// One claim after the other: two schedulers that allocate two claims know nothing of each other.
+	e.claim("listed", class, nil)
+	e.job("listed", pods, spec("listed", ""), nil)
+	e.job("listed-other", pods, spec("listed", other), nil)
+	e.running("listed", pods)
+	e.running("listed-other", pods)
+	e.listed("listed", 2*pods)
+
+	e.claim("reserved", class, &cluster.Consumer{APIGroup: "batch", Resource: "jobs", Name: "reserved"})
+	e.job("reserved-other", pods, spec("reserved", other), nil)
+	job := e.job("reserved", pods, spec("reserved", ""), nil)
+	e.running("reserved", pods)
+	e.running("reserved-other", pods)
+	e.reservedFor("reserved", job)
+	devices := map[string]bool{}
+	for _, name := range []string{"listed", "reserved"} {
+		status, err := e.GetClaim(e.ctx, e.namespace, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		devices[strings.Join(status.Devices, " ")] = true
+	}
+	if len(devices) != 2 {
+		t.Errorf("want each claim to have a device of its own, got %v", devices)
+	}
+	for _, name := range []string{"listed", "listed-other", "reserved", "reserved-other"} {
+		e.deleteJob(name)
+	}
+	e.free("listed")
+	e.free("reserved")
+}
+
 // TestRestarts restarts the components that decide about claims while pods come
 // and go. Each of them must be able to go on from what is stored.
 func TestRestarts(t *testing.T) {

@@ -336,6 +336,28 @@ func (c *Cluster) withNeededGates(gates map[string]bool) map[string]bool {
 	return all
 }
 
+// StartScheduler starts one more scheduler, for pods with that scheduler name. It ends when stop is called,
+// or with the cluster.
+func (c *Cluster) StartScheduler(ctx context.Context, name string) (stop func(context.Context) error, err error) {
+	config := c.path("config", name+".yaml")
+	content := fmt.Sprintf(`apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+clientConnection: {kubeconfig: %q, qps: 1000, burst: 2000}
+leaderElection: {leaderElect: false}
+profiles:
+- schedulerName: %q
+`, c.kubeconfig(Scheduler), name)
+	if err := os.WriteFile(config, []byte(content), 0o644); err != nil {
+		return nil, err
+	}
+	// It serves nothing, so it needs no port.
+	p, err := c.start(name, append(c.common(Scheduler, nil), "--config="+config, "--secure-port=0"))
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context) error { return p.stop(ctx, 20*time.Second) }, nil
+}
+
 // Restart stops a component and starts it again with other feature gates, over
 // those of the cluster. It returns when the component is healthy.
 func (c *Cluster) Restart(ctx context.Context, component string, gates map[string]bool) error {
