@@ -91,7 +91,9 @@ type Options struct {
 	APIPort, EtcdPort int
 	// SimulatedNodes is the number of nodes that kwok simulates.
 	SimulatedNodes int
-	// NoRealNode leaves out the real node even where it could run.
+	// RealNodes is the number of nodes with a kubelet, 0 for one.
+	RealNodes int
+	// NoRealNode leaves them out even where they could run.
 	NoRealNode bool
 	// RuntimeConfig is the API server's --runtime-config.
 	RuntimeConfig string
@@ -139,8 +141,8 @@ type state struct {
 	Removables []string
 	// Sysctls are the values from before the real node was started.
 	Sysctls map[string]string
-	// Address is one that was added to the loopback interface.
-	Address string
+	// Addresses are those that were added to the loopback interface.
+	Addresses []string
 	// OwnProxyRules is true if no kube-proxy but this cluster's has made rules.
 	OwnProxyRules bool
 	// Ready is true after everything was healthy once.
@@ -161,6 +163,12 @@ func New(opts Options, log func(format string, args ...any)) (*Cluster, error) {
 				return nil, fmt.Errorf("the real node has its own %s and would not see %s %s: put it somewhere else", dir, name, value)
 			}
 		}
+	}
+	if opts.RealNodes < 0 || opts.RealNodes > maxRealNodes {
+		return nil, fmt.Errorf("there can be up to %d real nodes, not %d", maxRealNodes, opts.RealNodes)
+	}
+	if opts.RealNodes > 1 && opts.Kubeadm != nil {
+		return nil, errors.New("kubeadm makes a cluster with one real node")
 	}
 	if opts.PodSubnet == "" {
 		opts.PodSubnet = "10.200"
@@ -360,7 +368,7 @@ func (c *Cluster) up(ctx context.Context) error {
 		}
 	}
 	if c.state.RealNode {
-		if err := c.startRealNode(ctx); err != nil {
+		if err := c.startRealNodes(ctx); err != nil {
 			return err
 		}
 	}
@@ -444,12 +452,16 @@ func (c *Cluster) choosePorts() error {
 			return err
 		}
 	}
-	usual := []struct {
+	type component struct {
 		component string
 		port      int
-	}{
+	}
+	usual := []component{
 		{APIServer, 0}, {Etcd, 0}, {"etcd-peer", 0},
-		{ControllerManager, 10257}, {Scheduler, 10259}, {Kwok, 10247}, {Kubelet, 10250}, {"kubelet-healthz", 10248},
+		{ControllerManager, 10257}, {Scheduler, 10259}, {Kwok, 10247}, {Kubelet, 10250}, {kubeletHealth, 10248},
+	}
+	for _, n := range c.realNodes() {
+		usual = append(usual, component{n.of(kubeletHealth), 0})
 	}
 	for _, u := range usual {
 		if c.Ports[u.component] != 0 {

@@ -219,7 +219,7 @@ func TestIdentities(t *testing.T) {
 	for component, hosts := range map[string][]string{
 		APIServer: {"127.0.0.1", "localhost", "kubernetes.default.svc", c.serviceIP()},
 		Scheduler: {"127.0.0.1"},
-		Kubelet:   {c.nodeAddress()},
+		Kubelet:   {c.node().address()},
 	} {
 		content, err := os.ReadFile(c.pki(component + ".crt"))
 		if err != nil {
@@ -370,7 +370,7 @@ func TestDownRemovesAll(t *testing.T) {
 // TestConfigurations parses what the programs get to read.
 func TestConfigurations(t *testing.T) {
 	c := newCluster(t)
-	for name, text := range map[string]string{"kubelet": c.kubeletConfig(), "cni": c.cniConfig(), "audit": auditPolicy} {
+	for name, text := range map[string]string{"kubelet": c.node().kubeletConfig(), "cni": c.node().cniConfig(), "audit": auditPolicy} {
 		var object map[string]any
 		if err := yaml.UnmarshalStrict([]byte(text), &object); err != nil {
 			t.Errorf("%s: %v\n%s", name, err, text)

@@ -386,9 +386,9 @@ func (c *Cluster) Start(ctx context.Context, component string, gates map[string]
 		if !c.state.RealNode {
 			return errors.New("there is no real node")
 		}
-		return c.startKubelet(ctx, gates)
+		return c.node().startKubelet(ctx, gates)
 	case Driver:
-		return c.startDriver(ctx)
+		return c.node().startDriver(ctx)
 	case Kwok:
 		return c.startKwok(ctx)
 	case Containerd:

@@ -104,8 +104,10 @@ func (c *Cluster) down(ctx context.Context) error {
 	})
 
 	if os.Geteuid() == 0 && c.Ports[APIServer] != 0 {
-		if err := c.removeCgroup(ctx); err != nil {
-			errs = append(errs, err)
+		for _, n := range c.realNodes() {
+			if err := removeCgroup(ctx, n.of(n.id())); err != nil {
+				errs = append(errs, err)
+			}
 		}
 		if err := c.removeNetwork(ctx); err != nil {
 			errs = append(errs, err)
@@ -204,9 +206,12 @@ func (c *Cluster) removeNetwork(ctx context.Context) error {
 			}
 		}
 	}
-	if c.Address != "" && hasAddress(c.Address) {
-		if out, err := exec.CommandContext(ctx, "ip", "address", "delete", c.Address+"/32", "dev", "lo").CombinedOutput(); err != nil {
-			errs = append(errs, fmt.Errorf("ip address delete %s: %w: %s", c.Address, err, strings.TrimSpace(string(out))))
+	for _, address := range c.Addresses {
+		if !hasAddress(address) {
+			continue
+		}
+		if out, err := exec.CommandContext(ctx, "ip", "address", "delete", address+"/32", "dev", "lo").CombinedOutput(); err != nil {
+			errs = append(errs, fmt.Errorf("ip address delete %s: %w: %s", address, err, strings.TrimSpace(string(out))))
 		}
 	}
 	return errors.Join(errs...)

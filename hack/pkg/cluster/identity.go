@@ -136,7 +136,9 @@ func (c *Cluster) writeIdentities() error {
 		APIServer:         append([]string{"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local", c.serviceIP()}, local...),
 		ControllerManager: local,
 		Scheduler:         local,
-		Kubelet:           append([]string{RealNode, c.nodeAddress()}, local...),
+	}
+	for _, n := range c.realNodes() {
+		servers[n.of(Kubelet)] = append([]string{n.of(RealNode), n.address()}, local...)
 	}
 	for name, hosts := range servers {
 		if files[name+".crt"], files[name+".key"], err = ca.issue(name, nil, hosts); err != nil {
@@ -171,16 +173,19 @@ func (c *Cluster) writeIdentities() error {
 // writeKubeconfigs makes those of everybody but the kubelet of kubeadm's, which
 // gets its own from the cluster.
 func (c *Cluster) writeKubeconfigs(ca *authority) error {
-	users := []struct {
+	type user struct {
 		file, user string
 		groups     []string
-	}{
+	}
+	users := []user{
 		{c.Kubeconfig(), "kubernetes-admin", []string{"system:masters"}},
 		{c.kubeconfig(ControllerManager), "system:kube-controller-manager", nil},
 		{c.kubeconfig(Scheduler), "system:kube-scheduler", nil},
-		{c.kubeconfig(Kubelet), "system:node:" + RealNode, []string{"system:nodes"}},
 		{c.kubeconfig(Kwok), kwokUser, nil},
 		{c.kubeconfig(Driver), driverUser, nil},
+	}
+	for _, n := range c.realNodes() {
+		users = append(users, user{c.kubeconfig(n.of(Kubelet)), "system:node:" + n.of(RealNode), []string{"system:nodes"}})
 	}
 	for _, u := range users {
 		cert, key, err := ca.issue(u.user, u.groups, nil)

@@ -62,7 +62,7 @@ var kubeadmPrivate = []string{"/etc/kubernetes", "/usr/libexec/kubernetes", "/va
 
 // kubeadmPorts are those which it gives to components, and which cannot be changed.
 var kubeadmPorts = map[string]int{
-	Etcd: 2379, "etcd-peer": 2380, "etcd-metrics": 2381, ControllerManager: 10257, Scheduler: 10259, Kubelet: 10250, "kubelet-healthz": 10248,
+	Etcd: 2379, "etcd-peer": 2380, "etcd-metrics": 2381, ControllerManager: 10257, Scheduler: 10259, Kubelet: 10250, kubeletHealth: 10248,
 }
 
 // kubeadmInit starts the control plane, on a node with a container runtime.
@@ -153,7 +153,7 @@ func under(dir string) []string {
 
 // runKubeadm runs it on the node. What it says goes to its log.
 func (c *Cluster) runKubeadm(ctx context.Context, args ...string) error {
-	command, err := c.inNode(append([]string{c.program(kubeadmLog)}, args...)...)
+	command, err := c.node().inside(append([]string{c.program(kubeadmLog)}, args...)...)
 	if err != nil {
 		return err
 	}
@@ -261,7 +261,7 @@ done
 	if err := os.WriteFile(script, []byte(content), 0o644); err != nil {
 		return err
 	}
-	args, err := c.inNode("sh", script)
+	args, err := c.node().inside("sh", script)
 	if err != nil {
 		return err
 	}
@@ -281,12 +281,12 @@ func (c *Cluster) kubeadmConfig() ([]byte, error) {
 		return nil, err
 	}
 	flags := []any{
-		map[string]any{"name": "node-ip", "value": c.nodeAddress()},
+		map[string]any{"name": "node-ip", "value": c.node().address()},
 		map[string]any{"name": "node-labels", "value": TypeLabel + "=real"},
 		map[string]any{"name": "v", "value": strconv.Itoa(c.Options.LogLevel)},
 	}
 	kubelet := map[string]any{}
-	if err := yaml.Unmarshal([]byte(c.kubeletConfig()), &kubelet); err != nil {
+	if err := yaml.Unmarshal([]byte(c.node().kubeletConfig()), &kubelet); err != nil {
 		return nil, err
 	}
 	// These are for kubeadm to say, or were turned off for a node whose
@@ -297,7 +297,7 @@ func (c *Cluster) kubeadmConfig() ([]byte, error) {
 	return mergeDocuments(content, map[string]map[string]any{
 		"InitConfiguration": {
 			"apiVersion":       "kubeadm.k8s.io/v1beta4",
-			"localAPIEndpoint": map[string]any{"advertiseAddress": c.nodeAddress(), "bindPort": c.Ports[APIServer]},
+			"localAPIEndpoint": map[string]any{"advertiseAddress": c.node().address(), "bindPort": c.Ports[APIServer]},
 			"nodeRegistration": map[string]any{
 				"name":            RealNode,
 				"criSocket":       "unix://" + containerdSocket,

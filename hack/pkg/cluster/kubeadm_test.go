@@ -85,7 +85,7 @@ featureGates:
 		},
 		"InitConfiguration": {
 			"apiVersion":       "kubeadm.k8s.io/v1beta4",
-			"localAPIEndpoint": map[string]any{"advertiseAddress": c.nodeAddress(), "bindPort": float64(c.Ports[APIServer])},
+			"localAPIEndpoint": map[string]any{"advertiseAddress": c.node().address(), "bindPort": float64(c.Ports[APIServer])},
 		},
 	} {
 		for name, want := range fields {

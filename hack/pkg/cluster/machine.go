@@ -198,8 +198,8 @@ func hierarchies() []string {
 	return dirs
 }
 
-// createCgroup makes the one for all pods, in all hierarchies.
-func (c *Cluster) createCgroup() error {
+// createCgroup makes one for all pods of a node, in all hierarchies.
+func createCgroup(name string) error {
 	if unifiedCgroups() {
 		// What the kubelet does for cgroups below its root.
 		for _, controller := range []string{"cpu", "cpuset", "memory", "pids", "io", "hugetlb"} {
@@ -210,7 +210,7 @@ func (c *Cluster) createCgroup() error {
 		}
 	}
 	for _, root := range hierarchies() {
-		dir := filepath.Join(root, c.id())
+		dir := filepath.Join(root, name)
 		if err := os.Mkdir(dir, 0o755); err != nil && !os.IsExist(err) {
 			return err
 		}
@@ -230,9 +230,9 @@ func (c *Cluster) createCgroup() error {
 }
 
 // removeCgroup removes that again, with all that is in it.
-func (c *Cluster) removeCgroup(ctx context.Context) error {
+func removeCgroup(ctx context.Context, name string) error {
 	for _, root := range hierarchies() {
-		dir := filepath.Join(root, c.id())
+		dir := filepath.Join(root, name)
 		err := poll(ctx, 15*time.Second, "remove cgroup "+dir, func(context.Context) error {
 			return removeCgroupTree(dir)
 		})

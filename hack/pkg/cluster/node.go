@@ -38,11 +38,56 @@ import (
 	"kubernetes-dra/hack/pkg/tools"
 )
 
-// The real node has namespaces of its own for mounts and processes, like a
+// A real node has namespaces of its own for mounts and processes, like a
 // container, but with the host's network. All its processes end with process 1
 // of it, and its mounts with them. What a kubelet and a container runtime keep
 // at fixed paths is invisible outside; a container runtime that this machine has
-// already, or a second cluster, is not disturbed.
+// already, another real node, or a second cluster, is not disturbed.
+
+// realNode is one of the nodes with a kubelet.
+type realNode struct {
+	*Cluster
+	// index of it, from 0 on.
+	index int
+}
+
+// realNodes are all of them. There is one where nobody asked for more.
+func (c *Cluster) realNodes() []*realNode {
+	var nodes []*realNode
+	for i := range max(1, c.Options.RealNodes) {
+		nodes = append(nodes, &realNode{c, i})
+	}
+	return nodes
+}
+
+// node is the first of them, which tests and demos use.
+func (c *Cluster) node() *realNode { return &realNode{c, 0} }
+
+// of is the name of what each node has one of: its components, their logs and files. The first node
+// has the name itself.
+func (n *realNode) of(name string) string {
+	if n.index == 0 {
+		return name
+	}
+	return name + "-" + strconv.Itoa(n.index+1)
+}
+
+// dir is a path in the folder of the node.
+func (n *realNode) dir(elem ...string) string {
+	return n.path(append([]string{n.of("node")}, elem...)...)
+}
+
+// address is that of the node, on the loopback interface: 127.0.0.1 cannot be the
+// address of a node.
+func (n *realNode) address() string { return n.Options.PodSubnet + ".127." + strconv.Itoa(n.index+1) }
+
+// maxRealNodes is how many there are subnets for.
+const maxRealNodes = 4
+
+// podSubnet has the addresses of its pods.
+func (n *realNode) podSubnet() string {
+	return fmt.Sprintf("%s.%d.0/20", n.Options.PodSubnet, 16*n.index)
+}
 
 // private are the folders which the real node does not share with the host.
 var private = []string{
@@ -84,6 +129,8 @@ var neededSysctls = map[string]string{"net/ipv4/ip_forward": "1"}
 var sysctlRoot = "/proc/sys"
 
 const (
+	kubeletHealth = "kubelet-healthz"
+
 	cdiDir           = "/run/cdi"
 	nriSocket        = "/run/containerd/nri/nri.sock"
 	netNSDir         = "/run/containerd/io.containerd.grpc.v1.cri/netns" // of pods
@@ -91,19 +138,7 @@ const (
 	driverReady      = "/var/lib/kubelet/plugins/" + DriverName + "/ready"
 )
 
-// nodeAddress is the one of the real node, on the loopback interface: 127.0.0.1
-// cannot be the address of a node.
-func (c *Cluster) nodeAddress() string { return c.Options.PodSubnet + ".127.1" }
-
-func (c *Cluster) podSubnet() string { return c.Options.PodSubnet + ".0.0/18" }
-
-func (c *Cluster) startRealNode(ctx context.Context) error {
-	start := time.Now()
-	for _, dir := range []string{"node/cni", "node/containerd", "node/nri"} {
-		if err := os.MkdirAll(c.path(dir), 0o755); err != nil {
-			return err
-		}
-	}
+func (c *Cluster) startRealNodes(ctx context.Context) error {
 	if err := c.rememberSysctls(); err != nil {
 		return err
 	}
@@ -113,35 +148,50 @@ func (c *Cluster) startRealNode(ctx context.Context) error {
 	if err := c.makeMountPoints(); err != nil {
 		return err
 	}
-	if err := c.createCgroup(); err != nil {
-		return err
-	}
-	if !hasAddress(c.nodeAddress()) {
-		c.Address = c.nodeAddress()
-		if err := c.save(); err != nil {
+	for _, n := range c.realNodes() {
+		if err := n.up(ctx); err != nil {
 			return err
 		}
-		if out, err := exec.CommandContext(ctx, "ip", "address", "add", c.Address+"/32", "dev", "lo").CombinedOutput(); err != nil {
-			return fmt.Errorf("ip address add %s: %w: %s", c.Address, err, strings.TrimSpace(string(out)))
-		}
 	}
-	if err := c.startContainerd(ctx); err != nil {
-		return err
-	}
-	if err := c.importImages(ctx); err != nil {
-		return err
-	}
-	if c.Options.Kubeadm != nil {
-		if err := c.kubeadmInit(ctx); err != nil {
+	return nil
+}
+
+func (n *realNode) up(ctx context.Context) error {
+	start := time.Now()
+	for _, dir := range []string{"cni", "containerd", "nri"} {
+		if err := os.MkdirAll(n.dir(dir), 0o755); err != nil {
 			return err
 		}
-	} else if err := c.startKubelet(ctx, nil); err != nil {
+	}
+	if err := createCgroup(n.of(n.id())); err != nil {
 		return err
 	}
-	if err := c.startDriver(ctx); err != nil {
+	if address := n.address(); !hasAddress(address) {
+		n.Addresses = append(n.Addresses, address)
+		if err := n.save(); err != nil {
+			return err
+		}
+		if out, err := exec.CommandContext(ctx, "ip", "address", "add", address+"/32", "dev", "lo").CombinedOutput(); err != nil {
+			return fmt.Errorf("ip address add %s: %w: %s", address, err, strings.TrimSpace(string(out)))
+		}
+	}
+	if err := n.startContainerd(ctx); err != nil {
 		return err
 	}
-	c.Log("real node with containerd, kubelet and a DRA driver is up after %s", time.Since(start).Round(100*time.Millisecond))
+	if err := n.importImages(ctx); err != nil {
+		return err
+	}
+	if n.Options.Kubeadm != nil {
+		if err := n.kubeadmInit(ctx); err != nil {
+			return err
+		}
+	} else if err := n.startKubelet(ctx, nil); err != nil {
+		return err
+	}
+	if err := n.startDriver(ctx); err != nil {
+		return err
+	}
+	n.Log("node %s with containerd, kubelet and a DRA driver is up after %s", n.of(RealNode), time.Since(start).Round(100*time.Millisecond))
 	return nil
 }
 
@@ -209,8 +259,10 @@ func (c *Cluster) makeMountPoints() error {
 		return c.save()
 	}
 	for _, dir := range c.private() {
-		if err := os.MkdirAll(c.path("node", "root", dir), 0o755); err != nil {
-			return err
+		for _, n := range c.realNodes() {
+			if err := os.MkdirAll(n.dir("root", dir), 0o755); err != nil {
+				return err
+			}
 		}
 		var missing []string
 		for d := dir; ; d = filepath.Dir(d) {
@@ -250,7 +302,7 @@ func onlyMarks(dir string) (bool, error) {
 	return len(entries) > 0 && !slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return !strings.HasPrefix(e.Name(), markPrefix) }), err
 }
 
-func (c *Cluster) containerdConfig(snapshotter string) string {
+func (n *realNode) containerdConfig(snapshotter string) string {
 	return fmt.Sprintf(`version = 3
 root = %q
 state = '/run/containerd'
@@ -312,11 +364,11 @@ disabled_plugins = [
   [plugins.'io.containerd.cri.v1.runtime'.cni]
     bin_dirs = [%q]
     conf_dir = %q
-`, c.path("node", "containerd"), containerdSocket, c.path("node", "opt"), nriSocket, c.path("node", "nri"), c.path("node", "nri"), snapshotter, pauseImage,
-		cdiDir, c.tool("runc"), tools.Dir(c.Options.Repo), c.path("node", "cni"))
+`, n.dir("containerd"), containerdSocket, n.dir("opt"), nriSocket, n.dir("nri"), n.dir("nri"), snapshotter, pauseImage,
+		cdiDir, n.tool("runc"), tools.Dir(n.Options.Repo), n.dir("cni"))
 }
 
-func (c *Cluster) cniConfig() string {
+func (n *realNode) cniConfig() string {
 	return fmt.Sprintf(`{
   "cniVersion": "1.0.0",
   "name": %q,
@@ -335,12 +387,12 @@ func (c *Cluster) cniConfig() string {
     }
   ]
 }
-`, c.id(), c.bridge(), c.podSubnet())
+`, n.id(), n.bridge(), n.podSubnet())
 }
 
 // snapshotter is the fast one, if the file system allows it.
-func (c *Cluster) snapshotter(ctx context.Context) string {
-	dir, err := os.MkdirTemp(c.path("node"), "overlay-")
+func (n *realNode) snapshotter(ctx context.Context) string {
+	dir, err := os.MkdirTemp(n.dir(), "overlay-")
 	if err != nil {
 		return "native"
 	}
@@ -356,46 +408,46 @@ func (c *Cluster) snapshotter(ctx context.Context) string {
 	return "overlayfs"
 }
 
-func (c *Cluster) startContainerd(ctx context.Context) error {
+func (n *realNode) startContainerd(ctx context.Context) error {
 	start := time.Now()
-	config, script := c.path("config", "containerd.toml"), c.path("config", "node.sh")
-	snapshotter := c.snapshotter(ctx)
-	if err := os.WriteFile(config, []byte(c.containerdConfig(snapshotter)), 0o644); err != nil {
+	config, script := n.path("config", n.of("containerd")+".toml"), n.path("config", n.of("node")+".sh")
+	snapshotter := n.snapshotter(ctx)
+	if err := os.WriteFile(config, []byte(n.containerdConfig(snapshotter)), 0o644); err != nil {
 		return err
 	}
-	if err := os.WriteFile(c.path("node", "cni", "10-bridge.conflist"), []byte(c.cniConfig()), 0o644); err != nil {
+	if err := os.WriteFile(n.dir("cni", "10-bridge.conflist"), []byte(n.cniConfig()), 0o644); err != nil {
 		return err
 	}
 	// The shell is process 1 of the node: it waits for the children of those
 	// that ended.
 	var b strings.Builder
 	b.WriteString("set -e\nmount --make-rshared /\n")
-	for _, dir := range c.private() {
-		fmt.Fprintf(&b, "mount --bind %s %s\n", quote(c.path("node", "root", dir)), quote(dir))
+	for _, dir := range n.private() {
+		fmt.Fprintf(&b, "mount --bind %s %s\n", quote(n.dir("root", dir)), quote(dir))
 	}
 	// A containerd that was killed is started again, as a service manager would. What
 	// it does itself, like ending because its configuration is wrong, ends the node.
-	fmt.Fprintf(&b, "while true; do\n  %s --config %s &\n  status=0\n  wait $! || status=$?\n  [ $status -gt 128 ] || exit $status\ndone\n", quote(c.tool("containerd")), quote(config))
+	fmt.Fprintf(&b, "while true; do\n  %s --config %s &\n  status=0\n  wait $! || status=$?\n  [ $status -gt 128 ] || exit $status\ndone\n", quote(n.tool("containerd")), quote(config))
 	if err := os.WriteFile(script, []byte(b.String()), 0o644); err != nil {
 		return err
 	}
-	p, err := c.start(Containerd, []string{
+	p, err := n.start(n.of(Containerd), []string{
 		"unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--propagation=slave",
 		"sh", script,
-	}, tools.Dir(c.Options.Repo))
+	}, tools.Dir(n.Options.Repo))
 	if err != nil {
 		return err
 	}
-	if err := c.waitForContainerd(ctx, p); err != nil {
+	if err := n.waitForContainerd(ctx, p); err != nil {
 		return err
 	}
-	c.Log("containerd (%s) is healthy after %s", snapshotter, time.Since(start).Round(100*time.Millisecond))
+	n.Log("containerd (%s) is healthy after %s", snapshotter, time.Since(start).Round(100*time.Millisecond))
 	return nil
 }
 
-func (c *Cluster) waitForContainerd(ctx context.Context, node *process) error {
-	return c.waitHealthy(ctx, node, time.Minute, func(ctx context.Context) error {
-		init, err := c.nodeInit()
+func (n *realNode) waitForContainerd(ctx context.Context, p *process) error {
+	return n.waitHealthy(ctx, p, time.Minute, func(ctx context.Context) error {
+		init, err := n.init()
 		if err != nil {
 			return err
 		}
@@ -409,7 +461,7 @@ func (c *Cluster) waitForContainerd(ctx context.Context, node *process) error {
 
 // containerd is the process of the container runtime of the real node.
 func (c *Cluster) containerd() (int, error) {
-	init, err := c.nodeInit()
+	init, err := c.node().init()
 	if err != nil {
 		return 0, err
 	}
@@ -439,14 +491,14 @@ func (c *Cluster) KillContainerd(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return c.waitForContainerd(ctx, c.process(Containerd))
+	return c.node().waitForContainerd(ctx, c.process(Containerd))
 }
 
 func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
-// nodeInit is process 1 of the node, as the host knows it.
-func (c *Cluster) nodeInit() (int, error) {
-	p := c.process(Containerd)
+// init is process 1 of the node, as the host knows it.
+func (n *realNode) init() (int, error) {
+	p := n.process(n.of(Containerd))
 	if p == nil || !p.alive() {
 		return 0, errors.New("containerd does not run")
 	}
@@ -458,19 +510,23 @@ func (c *Cluster) nodeInit() (int, error) {
 	return 0, errors.New("containerd has not begun")
 }
 
-// inNode is a command line that runs another one on the real node.
-func (c *Cluster) inNode(args ...string) ([]string, error) {
-	init, err := c.nodeInit()
+// inside is a command line that runs another one on the node.
+func (n *realNode) inside(args ...string) ([]string, error) {
+	init, err := n.init()
 	if err != nil {
 		return nil, err
 	}
 	return append([]string{"nsenter", "--target=" + strconv.Itoa(init), "--mount", "--pid", "--"}, args...), nil
 }
 
-// RunInNode runs a command on the real node, and returns its output. What it says
+// RunInNode runs a command on the first real node, and returns its output. What it says
 // besides is part of the error, if there is one.
 func (c *Cluster) RunInNode(ctx context.Context, args ...string) (string, error) {
-	full, err := c.inNode(args...)
+	return c.node().run(ctx, args...)
+}
+
+func (n *realNode) run(ctx context.Context, args ...string) (string, error) {
+	full, err := n.inside(args...)
 	if err != nil {
 		return "", err
 	}
@@ -485,21 +541,21 @@ func (c *Cluster) RunInNode(ctx context.Context, args ...string) (string, error)
 	return string(out), nil
 }
 
-func (c *Cluster) importImages(ctx context.Context) error {
-	archives, err := c.archives(ctx)
+func (n *realNode) importImages(ctx context.Context) error {
+	archives, err := n.archives(ctx)
 	if err != nil {
 		return err
 	}
 	for _, archive := range archives {
 		// The socket is there before everything behind it is.
 		err := poll(ctx, time.Minute, "import "+archive, func(ctx context.Context) error {
-			_, err := c.RunInNode(ctx, c.tool("ctr"), "--namespace=k8s.io", "images", "import", archive)
+			_, err := n.run(ctx, n.tool("ctr"), "--namespace=k8s.io", "images", "import", archive)
 			return err
 		})
 		if err != nil {
-			return fmt.Errorf("%w%s", err, c.logEnd(Containerd))
+			return fmt.Errorf("%w%s", err, n.logEnd(n.of(Containerd)))
 		}
-		if filepath.Dir(archive) == c.path("node") {
+		if filepath.Dir(archive) == n.path("node") {
 			if err := os.Remove(archive); err != nil {
 				return err
 			}
@@ -508,7 +564,7 @@ func (c *Cluster) importImages(ctx context.Context) error {
 	return nil
 }
 
-func (c *Cluster) kubeletConfig() string {
+func (n *realNode) kubeletConfig() string {
 	return fmt.Sprintf(`apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 address: %[1]s
@@ -546,42 +602,42 @@ evictionHard:
   nodefs.inodesFree: 0%%
   imagefs.available: 0%%
   imagefs.inodesFree: 0%%
-`, c.nodeAddress(), c.Ports[Kubelet], c.Ports["kubelet-healthz"], c.pki(Kubelet+".crt"), c.pki(Kubelet+".key"), c.pki("ca.crt"),
-		containerdSocket, c.id(), c.Options.PodSubnet+".128.10")
+`, n.address(), n.Ports[Kubelet], n.Ports[n.of(kubeletHealth)], n.pki(n.of(Kubelet)+".crt"), n.pki(n.of(Kubelet)+".key"), n.pki("ca.crt"),
+		containerdSocket, n.of(n.id()), n.Options.PodSubnet+".128.10")
 }
 
-func (c *Cluster) startKubelet(ctx context.Context, gates map[string]bool) error {
+func (n *realNode) startKubelet(ctx context.Context, gates map[string]bool) error {
 	start := time.Now()
-	config := c.path("config", "kubelet.yaml")
-	if err := os.WriteFile(config, []byte(c.kubeletConfig()), 0o644); err != nil {
+	config := n.path("config", n.of(Kubelet)+".yaml")
+	if err := os.WriteFile(config, []byte(n.kubeletConfig()), 0o644); err != nil {
 		return err
 	}
-	args, err := c.inNode(slices.Concat(c.common(Kubelet, gates), []string{
+	args, err := n.inside(slices.Concat(n.common(Kubelet, gates), []string{
 		"--config=" + config,
-		"--kubeconfig=" + c.kubeconfig(Kubelet),
-		"--hostname-override=" + RealNode,
-		"--node-ip=" + c.nodeAddress(),
+		"--kubeconfig=" + n.kubeconfig(n.of(Kubelet)),
+		"--hostname-override=" + n.of(RealNode),
+		"--node-ip=" + n.address(),
 		"--node-labels=" + TypeLabel + "=real",
 	})...)
 	if err != nil {
 		return err
 	}
-	if err := c.waitForPort(ctx, Kubelet, c.nodeAddress()); err != nil {
+	if err := n.waitForPort(ctx, Kubelet, n.address()); err != nil {
 		return err
 	}
-	p, err := c.start(Kubelet, args, tools.Dir(c.Options.Repo))
+	p, err := n.start(n.of(Kubelet), args, tools.Dir(n.Options.Repo))
 	if err != nil {
 		return err
 	}
 	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
-	err = c.waitHealthy(ctx, p, 2*time.Minute, func(ctx context.Context) error {
-		return probe(ctx, client, "http://"+c.address("kubelet-healthz")+"/healthz")
+	err = n.waitHealthy(ctx, p, 2*time.Minute, func(ctx context.Context) error {
+		return probe(ctx, client, "http://"+n.Cluster.address(n.of(kubeletHealth))+"/healthz")
 	})
 	if err != nil {
 		return err
 	}
 	// Healthy it is before it registers.
-	admin, err := c.Config()
+	admin, err := n.Config()
 	if err != nil {
 		return err
 	}
@@ -589,41 +645,41 @@ func (c *Cluster) startKubelet(ctx context.Context, gates map[string]bool) error
 	if err != nil {
 		return err
 	}
-	err = c.waitHealthy(ctx, p, 2*time.Minute, func(ctx context.Context) error {
-		_, err := api.CoreV1().Nodes().Get(ctx, RealNode, metav1.GetOptions{})
+	err = n.waitHealthy(ctx, p, 2*time.Minute, func(ctx context.Context) error {
+		_, err := api.CoreV1().Nodes().Get(ctx, n.of(RealNode), metav1.GetOptions{})
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	c.Log("kubelet on %s:%d is healthy after %s", c.nodeAddress(), c.Ports[Kubelet], time.Since(start).Round(100*time.Millisecond))
+	n.Log("kubelet on %s:%d is healthy after %s", n.address(), n.Ports[Kubelet], time.Since(start).Round(100*time.Millisecond))
 	return nil
 }
 
-func (c *Cluster) startDriver(ctx context.Context) error {
-	args, err := c.inNode(
-		c.own("dra-driver"),
+func (n *realNode) startDriver(ctx context.Context) error {
+	args, err := n.inside(
+		n.own("dra-driver"),
 		"--driver-name="+DriverName,
-		"--node-name="+RealNode,
-		"--kubeconfig="+c.kubeconfig(Driver),
+		"--node-name="+n.of(RealNode),
+		"--kubeconfig="+n.kubeconfig(Driver),
 		"--data-dir="+filepath.Dir(driverReady),
 		"--registry-dir=/var/lib/kubelet/plugins_registry",
 		"--cdi-dir="+cdiDir,
 		"--ready-file="+driverReady,
-		"-v="+strconv.Itoa(max(2, c.Options.LogLevel)),
+		"-v="+strconv.Itoa(max(2, n.Options.LogLevel)),
 	)
 	if err != nil {
 		return err
 	}
-	ready := c.path("node", "root", driverReady)
+	ready := n.dir("root", driverReady)
 	if err := os.Remove(ready); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	p, err := c.start(Driver, args)
+	p, err := n.start(n.of(Driver), args)
 	if err != nil {
 		return err
 	}
-	return c.waitHealthy(ctx, p, time.Minute, func(context.Context) error {
+	return n.waitHealthy(ctx, p, time.Minute, func(context.Context) error {
 		_, err := os.Stat(ready)
 		return err
 	})

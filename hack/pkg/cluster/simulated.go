@@ -22,6 +22,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -324,26 +325,29 @@ func (c *Cluster) waitForNodes(ctx context.Context) error {
 		return err
 	}
 	want := c.Options.SimulatedNodes
+	real := 0
 	if c.state.RealNode {
-		want++
+		real = len(c.realNodes())
 	}
+	want += real
 	start, shown := time.Now(), time.Now()
 	err = poll(ctx, 5*time.Minute, "nodes", func(ctx context.Context) error {
 		nodes, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 		if err != nil {
 			return err
 		}
-		ready := 0
-		realReady := false
+		ready, realReady := 0, 0
 		for _, node := range nodes.Items {
 			for _, condition := range node.Status.Conditions {
 				if condition.Type == corev1.NodeReady && condition.Status == corev1.ConditionTrue {
 					ready++
-					realReady = realReady || node.Name == RealNode
+					if slices.ContainsFunc(c.realNodes(), func(n *realNode) bool { return node.Name == n.of(RealNode) }) {
+						realReady++
+					}
 				}
 			}
 		}
-		if ready >= want && (realReady || !c.state.RealNode) {
+		if ready >= want && realReady >= real {
 			return nil
 		}
 		if time.Since(shown) > 5*time.Second {

@@ -51,6 +51,8 @@ type Run struct {
 	Only string
 	// Procs is how many specs run at the same time. They mostly wait.
 	Procs int
+	// Nodes is how many nodes the cluster has.
+	Nodes int
 	// LogDir gets the output, and the report.
 	LogDir string
 	// Kubelet is the minor release of an older kubelet, empty if it is none.
@@ -110,7 +112,7 @@ func (r *Run) On(ctx context.Context, c *cluster.Cluster) (*Result, error) {
 		args = append(args, "--skip= "+regexp.QuoteMeta(name)+"$")
 	}
 	args = append(args, r.program(suiteProgram), "--",
-		"--kubeconfig="+c.Kubeconfig(), "--kubectl-path="+c.Kubectl(), "--provider=skeleton", "--num-nodes=1", "--disable-log-dump=true")
+		"--kubeconfig="+c.Kubeconfig(), "--kubectl-path="+c.Kubectl(), "--provider=skeleton", "--num-nodes="+strconv.Itoa(r.Nodes), "--disable-log-dump=true")
 	runErr := r.ginkgo(ctx, args, len(selected)-len(keptOut))
 	if err := context.Cause(ctx); err != nil {
 		return nil, err
