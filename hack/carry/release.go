@@ -141,6 +141,6 @@ func whyUntested(ctx context.Context, t *tree.Tree, allowed bool) (string, error
 	case allowed:
 		return err.Error(), nil
 	default:
-		return "", fmt.Errorf("release %s is not tested: %w\nRun \"make test RELEASE=%[1]s\" and commit %s, or go on without that: make release UNTESTED=1", t.Release.Name, err, tested.File(t.Release.Name))
+		return "", fmt.Errorf("release %[1]s is not tested: %[2]w\nRun \"make test RELEASE=%[1]s\" and commit %[3]s, or go on without that: make release UNTESTED=1", t.Release.Name, err, tested.File(t.Release.Name))
 	}
 }

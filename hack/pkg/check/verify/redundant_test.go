@@ -114,7 +114,6 @@ func TestRedundant(t *testing.T) {
 			}
 			write(t, v, "go.mod", "module x\n\nignore ./pkg\n")
 			write(t, v, "pkg/fixes.go", "package pkg\n")
-			want := map[string]string{}
 			for i, r := range []string{"1.32", "1.34", "1.36"} {
 				v.sources[r] = oneFile{files: files{"pkg/a.go": tt.content[i]}}
 			}
@@ -142,7 +141,7 @@ func TestRedundant(t *testing.T) {
 				}
 				return result
 			}
-			want = results()
+			want := results()
 			err = v.redundant(t.Context())
 			if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
 				t.Errorf("got %v, want %q", err, tt.want)

@@ -47,9 +47,8 @@ type entry struct {
 	content string
 }
 
-func dir(name string) entry              { return entry{name: name, mode: 0o755, kind: tar.TypeDir} }
-func data(name, content string) entry    { return entry{name: name, mode: 0o644, content: content} }
-func program(name, content string) entry { return entry{name: name, mode: 0o755, content: content} }
+func dir(name string) entry           { return entry{name: name, mode: 0o755, kind: tar.TypeDir} }
+func data(name, content string) entry { return entry{name: name, mode: 0o644, content: content} }
 func soft(name, target string) entry {
 	return entry{name: name, mode: 0o777, kind: tar.TypeSymlink, target: target}
 }
