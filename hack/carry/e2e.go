@@ -99,7 +99,7 @@ func runE2E(ctx context.Context, args []string) error {
 	release := flags.String("release", "", "release to test (default: that of the ledger)")
 	kubelet := flags.String("kubelet", "", "release of the kubelet, up to three minors older (default: the same). Then the control plane is patched, or the kubelet, or none")
 	only := flags.String("only", "", "run only specs whose name has this text")
-	nodes := flags.Int("nodes", 2, "number of nodes with a kubelet")
+	nodes := flags.Int("nodes", 1, "number of nodes with a kubelet")
 	procs := flags.Int("procs", 8, "number of specs that run at the same time")
 	podSubnet := flags.String("pod-subnet", "10.211", "first two numbers of the addresses of pods, Services and the node")
 	if err := flags.Parse(args); err != nil {
