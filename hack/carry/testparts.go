@@ -270,8 +270,8 @@ func upgradePart(ctx context.Context, r *testRun, through []string) error {
 	} else {
 		step.Flags[2] = "-run=^TestMinors$"
 	}
+	var all []programs
 	var bins, path []string
-	var builds []func() error
 	for _, name := range through {
 		release, unpatched := strings.CutPrefix(name, upstreamPrefix)
 		release, off := strings.CutPrefix(release, offPrefix)
@@ -279,20 +279,18 @@ func upgradePart(ctx context.Context, r *testRun, through []string) error {
 		if err != nil {
 			return err
 		}
-		bin, build := filepath.Join(t.Output, "bin"), func() error { return subcommand(ctx, "build", "--release", release) }
-		if unpatched {
-			bin, build = unpatchedBin(t), func() error { return buildUnpatched(ctx, t) }
-		}
-		builds = append(builds, build)
-		if bins = append(bins, bin); off {
+		p := programs{t, !unpatched}
+		bin := p.bin()
+		all, bins = append(all, p), append(bins, bin)
+		if off {
 			bin += "#off"
 		}
 		path = append(path, bin)
 	}
 	step.Env = []string{"BIN=" + bins[0], "UNPATCHED_BIN=" + bins[1], "UPGRADE_PATH=" + strings.Join(path, string(filepath.ListSeparator))}
 	build := func() error {
-		for _, build := range builds {
-			if err := build(); err != nil {
+		for _, p := range all {
+			if err := p.build(ctx); err != nil {
 				return err
 			}
 		}

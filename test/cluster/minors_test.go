@@ -60,7 +60,8 @@ func TestMinors(t *testing.T) {
 	onRealNode(t)
 	var minors []int
 	for _, step := range path {
-		minors = append(minors, minorOf(t, strings.TrimSuffix(step, gatesOff)))
+		_, minor := versionOf(t, strings.TrimSuffix(step, gatesOff))
+		minors = append(minors, minor)
 	}
 	w := &workloads{env: newEnv(t), on: shared.Options.Gates[gate]}
 	w.create()
@@ -84,14 +85,14 @@ func TestMinors(t *testing.T) {
 	w.end()
 }
 
-// minorOf is the minor release of the programs in a folder, without v1.
-func minorOf(t *testing.T, bin string) int {
+// versionOf is the version of the programs in a folder, and its minor release without v1.
+func versionOf(t *testing.T, bin string) (version string, minor int) {
 	t.Helper()
 	version, err := cluster.VersionOf(t.Context(), bin)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return ledger.Minor(strings.Join(strings.Split(strings.TrimPrefix(version, "v"), ".")[:2], "."))
+	return version, ledger.Minor(strings.Join(strings.Split(strings.TrimPrefix(version, "v"), ".")[:2], "."))
 }
 
 // workloads are what runs while components get replaced.
@@ -106,6 +107,8 @@ type workloads struct {
 	pods map[string]int
 	// consumers are the workloads that claims are reserved for.
 	consumers map[string]cluster.Consumer
+	// trainings is the kind that Kubernetes does not know.
+	trainings schema.GroupVersionResource
 	// uids are those of all pods, at the end of the step before.
 	uids map[types.UID]string
 }
@@ -153,10 +156,10 @@ func (w *workloads) createShared() {
 	w.consumers["set"] = cluster.Consumer{APIGroup: "apps", Resource: "statefulsets", Name: "set", UID: set.UID}
 	w.claim("set", w.class, new(w.consumers["set"]))
 
-	trainings := w.defineTrainings()
-	w.allowTrainings(trainings)
-	w.claim("training", w.class, &cluster.Consumer{APIGroup: trainings.Group, Resource: trainings.Resource, Name: "training"})
-	w.consumers["training"] = w.training(trainings, "training", "training", 3)
+	w.trainings = w.defineTrainings()
+	w.allowTrainings(w.trainings)
+	w.claim("training", w.class, &cluster.Consumer{APIGroup: w.trainings.Group, Resource: w.trainings.Resource, Name: "training"})
+	w.consumers["training"] = w.training(w.trainings, "training", "training", 3)
 
 	w.older = w.olderJob("older", w.realClass)
 	w.older.run()
@@ -223,10 +226,7 @@ func (w *workloads) use(step string) {
 	w.Helper()
 	bin, off := strings.CutSuffix(step, gatesOff)
 	before := shared.Patched()
-	version, err := cluster.VersionOf(w.ctx, bin)
-	if err != nil {
-		w.Fatal(err)
-	}
+	version, minor := versionOf(w.T, bin)
 	if before && !cluster.IsPatched(version) {
 		if err := shared.Restart(w.ctx, cluster.Scheduler, map[string]bool{gate: false}); err != nil {
 			w.Fatal(err)
@@ -248,12 +248,12 @@ func (w *workloads) use(step string) {
 	}
 	var gates map[string]bool
 	if w.on = cluster.IsPatched(version) && !off; w.on {
-		gates = featureGates(l, fmt.Sprintf("1.%d", minorOf(w.T, bin)))
+		gates = featureGates(l, fmt.Sprintf("1.%d", minor))
 	}
 	// Components of the release before use these versions of the API, and the kubelet does so
 	// until its own turn.
 	shared.Options.RuntimeConfig = ""
-	if minorOf(w.T, bin) >= 34 {
+	if minor >= 34 {
 		shared.Options.RuntimeConfig = "resource.k8s.io/v1beta1=true,resource.k8s.io/v1beta2=true"
 	}
 	if err := shared.Use(w.ctx, bin, gates); err != nil {
@@ -403,8 +403,7 @@ func (w *workloads) end() {
 		if err := w.AppsV1().StatefulSets(w.namespace).Delete(w.ctx, "set", metav1.DeleteOptions{}); err != nil {
 			w.Fatal(err)
 		}
-		trainings := schema.GroupVersionResource{Group: w.namespace + ".example.com", Version: "v1", Resource: "trainings"}
-		if err := w.Dynamic.Resource(trainings).Namespace(w.namespace).Delete(w.ctx, "training", metav1.DeleteOptions{}); err != nil {
+		if err := w.Dynamic.Resource(w.trainings).Namespace(w.namespace).Delete(w.ctx, "training", metav1.DeleteOptions{}); err != nil {
 			w.Fatal(err)
 		}
 	}

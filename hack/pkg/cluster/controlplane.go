@@ -279,23 +279,29 @@ func (c *Cluster) probeClient() (*http.Client, error) {
 }
 
 func probe(ctx context.Context, client *http.Client, url string) error {
+	_, err := get(ctx, client, url, 1<<16)
+	return err
+}
+
+// get is what a component answers, up to a number of bytes.
+func get(ctx context.Context, client *http.Client, url string, limit int64) (string, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
-		return err
+		return "", err
 	}
 	response, err := client.Do(request)
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer func() { _ = response.Body.Close() }()
-	body, err := io.ReadAll(io.LimitReader(response.Body, 1<<16))
+	body, err := io.ReadAll(io.LimitReader(response.Body, limit))
 	if err != nil {
-		return err
+		return "", err
 	}
 	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s says %s: %s", url, response.Status, strings.TrimSpace(string(body)))
+		return "", fmt.Errorf("%s says %s: %s", url, response.Status, strings.TrimSpace(string(body)))
 	}
-	return nil
+	return string(body), nil
 }
 
 // waitForNamespace waits until pods can be created: their service account

@@ -20,8 +20,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -29,8 +27,6 @@ import (
 	"strings"
 	"syscall"
 	"time"
-
-	"k8s.io/client-go/kubernetes"
 )
 
 // Kill ends a component with all that it started, as a crash does. Nothing starts it again.
@@ -100,44 +96,20 @@ func (c *Cluster) Memory(component string) (int64, error) {
 
 // Metrics are those of a component of Kubernetes, in the text format of Prometheus.
 func (c *Cluster) Metrics(ctx context.Context, component string) (string, error) {
-	config, err := c.Config()
-	if err != nil {
-		return "", err
-	}
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return "", err
-	}
+	url := "https://" + c.address(component) + "/metrics"
 	switch component {
-	case APIServer:
-		out, err := client.RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
-		return string(out), err
+	case APIServer, ControllerManager, Scheduler:
 	case Kubelet:
-		out, err := client.CoreV1().RESTClient().Get().Resource("nodes").Name(RealNode).SubResource("proxy").Suffix("metrics").DoRaw(ctx)
-		return string(out), err
-	case ControllerManager, Scheduler:
+		url = "https://" + c.address(APIServer) + "/api/v1/nodes/" + RealNode + "/proxy/metrics"
 	default:
 		return "", fmt.Errorf("%s is no component of Kubernetes", component)
 	}
-	probe, err := c.probeClient()
+	client, err := c.probeClient()
 	if err != nil {
 		return "", err
 	}
-	defer probe.CloseIdleConnections()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+c.address(component)+"/metrics", nil)
-	if err != nil {
-		return "", err
-	}
-	response, err := probe.Do(request)
-	if err != nil {
-		return "", err
-	}
-	defer func() { _ = response.Body.Close() }()
-	out, err := io.ReadAll(response.Body)
-	if err == nil && response.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s: %s", request.URL, response.Status)
-	}
-	return string(out), err
+	defer client.CloseIdleConnections()
+	return get(ctx, client, url, 1<<26)
 }
 
 // Slow lets a component run only a small part of the time, as on a disk or a machine that is far
