@@ -48,7 +48,6 @@ type upstreamE2E struct {
 	suite     *e2e.Suite
 	output    string
 	podSubnet string
-	nodes     int
 	run       e2e.Run
 }
 
@@ -99,7 +98,7 @@ func runE2E(ctx context.Context, args []string) error {
 	release := flags.String("release", "", "release to test (default: that of the ledger)")
 	kubelet := flags.String("kubelet", "", "release of the kubelet, up to three minors older (default: the same). Then the control plane is patched, or the kubelet, or none")
 	only := flags.String("only", "", "run only specs whose name has this text")
-	nodes := flags.Int("nodes", 1, "number of nodes with a kubelet")
+	nodes := flags.Int("nodes", 3, "number of nodes with a kubelet. Some specs need three")
 	procs := flags.Int("procs", 8, "number of specs that run at the same time")
 	podSubnet := flags.String("pod-subnet", "10.211", "first two numbers of the addresses of pods, Services and the node")
 	if err := flags.Parse(args); err != nil {
@@ -112,7 +111,7 @@ func runE2E(ctx context.Context, args []string) error {
 	if _, err := t.Build(ctx); err != nil {
 		return err
 	}
-	u := &upstreamE2E{Tree: t, output: filepath.Join(t.Output, "e2e"), podSubnet: *podSubnet, nodes: *nodes}
+	u := &upstreamE2E{Tree: t, output: filepath.Join(t.Output, "e2e"), podSubnet: *podSubnet}
 	u.suite = &e2e.Suite{Repo: t.Repo, Tree: t.Dir(), Bin: filepath.Join(u.output, "bin"), Log: t.Log}
 	if err := u.suite.Build(ctx); err != nil {
 		return err
@@ -121,7 +120,7 @@ func runE2E(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	u.run = e2e.Run{Suite: u.suite, Specs: specs, Only: *only, Procs: *procs}
+	u.run = e2e.Run{Suite: u.suite, Specs: specs, Only: *only, Procs: *procs, Nodes: *nodes}
 	t.Log("the suite has %d specs about DRA", len(specs))
 
 	with, without := programs{t, true}, programs{t, false}
@@ -210,7 +209,7 @@ func (u *upstreamE2E) on(ctx context.Context, v variant) (result *e2e.Result, er
 		Bin:           v.rest.bin(),
 		Kubelet:       older,
 		Dir:           filepath.Join(u.Output, "cluster-e2e-"+v.name),
-		RealNodes:     u.nodes,
+		RealNodes:     u.run.Nodes,
 		Gates:         gates,
 		LogLevel:      4,
 		RuntimeConfig: config.RuntimeConfig,
@@ -236,7 +235,6 @@ func (u *upstreamE2E) on(ctx context.Context, v variant) (result *e2e.Result, er
 			err = downErr
 		}
 	}()
-	run.Nodes = u.nodes
 	run.Name, run.LogDir = v.name, filepath.Join(u.Output, "logs", "e2e-upstream", v.name)
 	start := time.Now()
 	if result, err = run.On(ctx, c); err != nil {

@@ -33,6 +33,7 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/yaml"
 )
@@ -382,8 +383,17 @@ func TestConfigurations(t *testing.T) {
 			t.Errorf("%v\n%s", err, document)
 		}
 	}
-	if limit := 15; len(c.bridge()) > limit {
-		t.Errorf("the name of an interface has at most %d characters: %s", limit, c.bridge())
+	c.Options.RealNodes = maxRealNodes
+	bridges, subnets := sets.New[string](), sets.New[string]()
+	for _, n := range c.realNodes() {
+		bridges.Insert(n.bridge())
+		subnets.Insert(n.podSubnet())
+		if limit := 15; len(n.bridge()) > limit {
+			t.Errorf("the name of an interface has at most %d characters: %s", limit, n.bridge())
+		}
+	}
+	if len(bridges) != maxRealNodes || len(subnets) != maxRealNodes {
+		t.Errorf("each node has a bridge and a subnet of its own, got %v and %v", sets.List(bridges), sets.List(subnets))
 	}
 	if out, err := exec.Command("sh", "-c", "printf %s "+quote(`it's "a" $path`)).Output(); err != nil || string(out) != `it's "a" $path` {
 		t.Errorf("the shell reads %q, %v", out, err)

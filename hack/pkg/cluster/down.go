@@ -181,14 +181,15 @@ func cgroupProcesses(dir string) []int {
 	return pids
 }
 
-// bridge is the interface to which pods are connected.
-func (c *Cluster) bridge() string { return "dra" + strconv.Itoa(c.Ports[APIServer]) }
-
 // removeNetwork removes the bridges and what is still connected to them.
 func (c *Cluster) removeNetwork(ctx context.Context) error {
 	var errs []error
 	var names []string
-	for _, bridge := range []string{c.bridge(), c.NetworkBridge()} {
+	bridges := []string{c.NetworkBridge()}
+	for _, n := range c.realNodes() {
+		bridges = append(bridges, n.bridge())
+	}
+	for _, bridge := range bridges {
 		ports, _ := filepath.Glob(filepath.Join("/sys/class/net", bridge, "brif", "*"))
 		for _, port := range ports {
 			names = append(names, filepath.Base(port))

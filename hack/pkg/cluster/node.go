@@ -89,6 +89,10 @@ func (n *realNode) podSubnet() string {
 	return fmt.Sprintf("%s.%d.0/20", n.Options.PodSubnet, 16*n.index)
 }
 
+// bridge is the interface to which its pods are connected. Each node has one, since the bridge plugin
+// refuses one that has an address of another subnet.
+func (n *realNode) bridge() string { return n.of("dra" + strconv.Itoa(n.Ports[APIServer])) }
+
 // private are the folders which the real node does not share with the host.
 var private = []string{
 	"/run/containerd",
