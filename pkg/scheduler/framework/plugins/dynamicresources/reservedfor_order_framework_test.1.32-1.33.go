@@ -27,8 +27,8 @@ import (
 
 type (
 	orderFramework = framework.Framework
-	orderHandle    = framework.Handle
-	orderPlugin    = framework.Plugin
+	orderHandle    = frameworkHandle
+	orderPlugin    = frameworkPlugin
 )
 
 func runPermit(ctx context.Context, fw framework.Framework, cycle *podCycle) *framework.Status {

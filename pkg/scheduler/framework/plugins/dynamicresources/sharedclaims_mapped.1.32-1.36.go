@@ -20,11 +20,6 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 )
 
-// skipsNodeOperations returns false because the driver gets called for each device.
-func skipsNodeOperations(*resourceapi.AllocationResult) bool {
-	return false
-}
-
 // mapsNodeResources returns false because Filter knows which pods use a claim, or because there
 // is no such mapping.
 func (pl *DynamicResources) mapsNodeResources(*resourceapi.AllocationResult) bool {

@@ -18,6 +18,7 @@ package dynamicresources
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -29,6 +30,9 @@ import (
 // maxFollow limits how long a pod waits before PreBind for what is written for other pods.
 // After that PreBind waits or writes, once the nominated node of the pod is known.
 const maxFollow = time.Second
+
+// errNothingToFollow is returned if no write of a claim is going on.
+var errNothingToFollow = errors.New("nothing is being written for other pods")
 
 // preBindNotNeeded returns true if PreBind would not do anything because
 // all claims can be used as they are, if necessary after waiting for a write that another
@@ -99,4 +103,19 @@ func (pl *DynamicResources) lookBeforePreBind(state *stateData, pod *v1.Pod) (la
 	}
 	// Those first for which it may turn out that there is nothing to wait for.
 	return latestClaims, append(follow, inFlight...)
+}
+
+// follow does the same as reserve, but leaves it to some other pod to start the next change. If none
+// is going to do that, then it returns errNothingToFollow at once. latest returns what is in the
+// cache. It is needed because the last change may have been made just now.
+func (r *claimReserver) follow(ctx context.Context, request *claimReservation, latest func() (*resourceapi.ResourceClaim, error)) (*resourceapi.ResourceClaim, error) {
+	running := r.add(request, false)
+	if claim, err := latest(); err == nil && request.check(claim) == nil && r.remove(request) {
+		return claim, nil
+	}
+	// While the allocation is in flight, the pod for which it was made has to store it.
+	if !running && request.allocation == nil && r.remove(request) {
+		return nil, errNothingToFollow
+	}
+	return r.wait(ctx, request)
 }

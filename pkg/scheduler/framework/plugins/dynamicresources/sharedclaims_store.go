@@ -19,7 +19,6 @@ package dynamicresources
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -48,9 +47,6 @@ const (
 	// by someone else.
 	maxClaimWriteAttempts = 10
 )
-
-// errNothingToFollow is returned if no write of a claim is going on.
-var errNothingToFollow = errors.New("nothing is being written for other pods")
 
 // claimReserver combines the changes of a claim which are needed by different pods.
 //
@@ -91,21 +87,6 @@ func newClaimReserver(ctx context.Context, store func(ctx context.Context, reque
 // because the caller needs to know what to undo.
 func (r *claimReserver) reserve(ctx context.Context, request *claimReservation) (*resourceapi.ResourceClaim, error) {
 	r.add(request, true)
-	return r.wait(ctx, request)
-}
-
-// follow does the same as reserve, but leaves it to some other pod to start the next change. If none
-// is going to do that, then it returns errNothingToFollow at once. latest returns what is in the
-// cache. It is needed because the last change may have been made just now.
-func (r *claimReserver) follow(ctx context.Context, request *claimReservation, latest func() (*resourceapi.ResourceClaim, error)) (*resourceapi.ResourceClaim, error) {
-	running := r.add(request, false)
-	if claim, err := latest(); err == nil && request.check(claim) == nil && r.remove(request) {
-		return claim, nil
-	}
-	// While the allocation is in flight, the pod for which it was made has to store it.
-	if !running && request.allocation == nil && r.remove(request) {
-		return nil, errNothingToFollow
-	}
 	return r.wait(ctx, request)
 }
 
