@@ -356,3 +356,13 @@ func (t *reservedForSpecs) expectFree(ctx context.Context, name string) {
 		return t.checkUnprepared()
 	}).WithTimeout(t.f.Timeouts.PodDelete).Should(gomega.Succeed())
 }
+
+// checkUnprepared returns an error while the driver has prepared claims on some node.
+func (b *reservedForBuilder) checkUnprepared() error {
+	for name, node := range b.driver.Nodes {
+		if claims := node.GetPreparedResources(); len(claims) > 0 {
+			return fmt.Errorf("node %s: prepared claims: %v", name, claims)
+		}
+	}
+	return nil
+}

@@ -18,7 +18,6 @@ package dra
 
 import (
 	"context"
-	"fmt"
 
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1beta1"
@@ -56,14 +55,4 @@ func (b *reservedForBuilder) newPod(claim string) *v1.Pod {
 
 func (b *reservedForBuilder) claims(context.Context) resourceclient.ResourceClaimInterface {
 	return b.f.ClientSet.ResourceV1beta1().ResourceClaims(b.f.Namespace.Name)
-}
-
-// checkUnprepared returns an error while the driver has prepared claims on some node.
-func (b *reservedForBuilder) checkUnprepared() error {
-	for name, node := range b.driver.Nodes {
-		if claims := node.GetPreparedResources(); len(claims) > 0 {
-			return fmt.Errorf("node %s: prepared claims: %v", name, claims)
-		}
-	}
-	return nil
 }

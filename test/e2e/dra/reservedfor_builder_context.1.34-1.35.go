@@ -14,40 +14,21 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
+// The builder of this release takes a context.
+
 package dra
 
 import (
 	"context"
-	"fmt"
 
 	v1 "k8s.io/api/core/v1"
-	resourceapi "k8s.io/api/resource/v1"
 	resourceclient "k8s.io/client-go/kubernetes/typed/resource/v1"
 	"k8s.io/klog/v2"
-	drautils "k8s.io/kubernetes/test/e2e/dra/utils"
-	"k8s.io/kubernetes/test/e2e/framework"
 )
-
-// reservedForBuilder makes pods and claims with what the specs of this release have for that. The
-// devices of the driver can be used on up to four nodes.
-type reservedForBuilder struct {
-	f       *framework.Framework
-	driver  *drautils.Driver
-	builder *drautils.Builder
-}
-
-func newReservedForBuilder(f *framework.Framework) *reservedForBuilder {
-	b := &reservedForBuilder{f: f}
-	b.driver = drautils.NewDriver(f, drautils.NewNodes(f, 1, 4), drautils.NetworkResources(1, false))
-	b.builder = drautils.NewBuilder(f, b.driver)
-	return b
-}
 
 func (b *reservedForBuilder) create(ctx context.Context, objs ...klog.KMetadata) {
 	b.builder.Create(ctx, objs...)
 }
-
-func (b *reservedForBuilder) newClaim() *resourceapi.ResourceClaim { return b.builder.ExternalClaim() }
 
 func (b *reservedForBuilder) newPod(claim string) *v1.Pod {
 	pod := b.builder.PodExternal()
@@ -57,14 +38,4 @@ func (b *reservedForBuilder) newPod(claim string) *v1.Pod {
 
 func (b *reservedForBuilder) claims(context.Context) resourceclient.ResourceClaimInterface {
 	return b.builder.ClientV1().ResourceClaims(b.f.Namespace.Name)
-}
-
-// checkUnprepared returns an error while the driver has prepared claims on some node.
-func (b *reservedForBuilder) checkUnprepared() error {
-	for name, node := range b.driver.Nodes {
-		if claims := node.GetPreparedResources(); len(claims) > 0 {
-			return fmt.Errorf("node %s: prepared claims: %v", name, claims)
-		}
-	}
-	return nil
 }

@@ -17,13 +17,7 @@ limitations under the License.
 package dra
 
 import (
-	"context"
-	"fmt"
-
-	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
-	resourceclient "k8s.io/client-go/kubernetes/typed/resource/v1"
-	"k8s.io/klog/v2"
 	drautils "k8s.io/kubernetes/test/e2e/dra/utils"
 	"k8s.io/kubernetes/test/e2e/framework"
 )
@@ -43,24 +37,4 @@ func newReservedForBuilder(f *framework.Framework) *reservedForBuilder {
 	return b
 }
 
-func (b *reservedForBuilder) create(ctx context.Context, objs ...klog.KMetadata) {
-	b.builder.Create(b.f.TContext(ctx), objs...)
-}
-
 func (b *reservedForBuilder) newClaim() *resourceapi.ResourceClaim { return b.builder.ExternalClaim() }
-
-func (b *reservedForBuilder) newPod(claim string) *v1.Pod { return b.builder.PodExternal(claim) }
-
-func (b *reservedForBuilder) claims(ctx context.Context) resourceclient.ResourceClaimInterface {
-	return b.builder.ClientV1(b.f.TContext(ctx)).ResourceClaims(b.f.Namespace.Name)
-}
-
-// checkUnprepared returns an error while the driver has prepared claims on some node.
-func (b *reservedForBuilder) checkUnprepared() error {
-	for name, node := range b.driver.Nodes {
-		if claims := node.GetPreparedResources(); len(claims) > 0 {
-			return fmt.Errorf("node %s: prepared claims: %v", name, claims)
-		}
-	}
-	return nil
-}
