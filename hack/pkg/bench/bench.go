@@ -34,6 +34,8 @@ import (
 	"syscall"
 	"time"
 
+	"sigs.k8s.io/yaml"
+
 	"kubernetes-dra/hack/pkg/sys"
 )
 
@@ -74,6 +76,9 @@ const (
 
 // groupsConfig is there in a tree whose scheduler_perf has what groups need.
 const groupsConfig = Package + "/groups-config.yaml"
+
+// upstreamConfig has upstream's workloads for DRA.
+const upstreamConfig = "test/integration/scheduler_perf/dra/performance-config.yaml"
 
 // Run is one workload in one tree.
 type Run struct {
@@ -199,7 +204,11 @@ func QuickPlan() []Run {
 	const timeout = 3 * time.Minute
 	var runs []Run
 	add := func(c string, pods int, patched bool) {
-		runs = append(runs, Run{Case: c, Pods: pods, Nodes: 100, Patched: patched, Repeat: 1, Timeout: timeout})
+		nodes := 100
+		if c == ClaimTemplate {
+			nodes = 200
+		}
+		runs = append(runs, Run{Case: c, Pods: pods, Nodes: nodes, Patched: patched, Repeat: 1, Timeout: timeout})
 	}
 	add(NoClaim, 64, false)
 	add(SharedClaim, 64, false)
@@ -225,6 +234,8 @@ func FullPlan(groups bool) []Run {
 		case pods <= 240:
 			// Less than two seconds, in which other programs on the machine count for much.
 			repeat = 7
+		case groups == 1000:
+			// Minutes, most of them for the release of claims.
 		case pods <= 2000, pods <= 10000 && c != SharedClaimsForPodGroups:
 			repeat = 3
 		}
@@ -266,7 +277,7 @@ func FullPlan(groups bool) []Run {
 	for _, upstream := range []struct {
 		name  string
 		nodes int
-	}{{ClaimTemplate, 100}, {Claim, 200}} {
+	}{{ClaimTemplate, 200}, {Claim, 200}} {
 		add(upstream.name, 0, 2000, upstream.nodes, false)
 		add(upstream.name, 0, 2000, upstream.nodes, true)
 	}
@@ -284,6 +295,44 @@ func FullPlan(groups bool) []Run {
 func (t Tree) HasGroups() bool {
 	_, err := os.Stat(filepath.Join(t.Dir, filepath.FromSlash(groupsConfig)))
 	return err == nil
+}
+
+// Check returns an error if upstream's configuration in the tree lacks a workload of the plan. All other
+// workloads are ours.
+func (t Tree) Check(plan []Run) error {
+	file := filepath.Join(t.Dir, filepath.FromSlash(upstreamConfig))
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	configured, err := workloads(data)
+	if err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	for _, r := range plan {
+		if name := r.Case + "/" + r.workload(); (r.Case == ClaimTemplate || r.Case == Claim) && !slices.Contains(configured, name) {
+			return fmt.Errorf("%s has no workload %s: choose another one in hack/pkg/bench", file, name)
+		}
+	}
+	return nil
+}
+
+// workloads are the names of those in a configuration of scheduler_perf, each after that of its case.
+func workloads(config []byte) ([]string, error) {
+	var cases []struct {
+		Name      string
+		Workloads []struct{ Name string }
+	}
+	if err := yaml.Unmarshal(config, &cases); err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, c := range cases {
+		for _, w := range c.Workloads {
+			names = append(names, c.Name+"/"+w.Name)
+		}
+	}
+	return names, nil
 }
 
 // Tree is a Kubernetes tree with the compiled benchmark.
@@ -367,7 +416,7 @@ func (b *Bench) Run(ctx context.Context, plan []Run) (Results, error) {
 			start := time.Now()
 			report, err := b.one(ctx, result.Run, fmt.Sprintf("%02d", n))
 			if ctx.Err() != nil {
-				return nil, context.Cause(ctx)
+				return results, context.Cause(ctx)
 			}
 			if err != nil {
 				result.Error = err.Error()

@@ -33,8 +33,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"sigs.k8s.io/yaml"
 )
 
 // fakeBinary is a shell script in place of a compiled benchmark.
@@ -358,6 +356,36 @@ func TestRecord(t *testing.T) {
 	}
 }
 
+// TestUpdate measures some again.
+func TestUpdate(t *testing.T) {
+	record := func(version string, runs ...*Result) *Record {
+		return &Record{Version: version, Beside: "v1.37.1", Machine: "2 CPUs", Results: runs}
+	}
+	result := func(c string, speed float64) *Result {
+		return &Result{Run: Run{Case: c, Pods: 1, Repeat: 3}, Reports: []Report{{PodsPerSecond: speed}}}
+	}
+	plan := []Run{{Case: NoClaim, Pods: 1}, {Case: SharedClaim, Pods: 1}}
+	r := record("v1", result(SharedClaim, 1), result(NoClaim, 2), result(Claim, 3))
+	r.Claims, r.StatusWrites = []Comparison{{What: "old"}}, []Comparison{{What: "old"}}
+	again := record("v1", result(SharedClaim, 4))
+	again.Claims = []Comparison{{What: "new"}}
+	if err := r.Update(again, plan); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.Results; len(got) != 2 || got[0].Reports[0].PodsPerSecond != 2 || got[1].Reports[0].PodsPerSecond != 4 {
+		t.Errorf("want the new result in its place, got %+v", got)
+	}
+	if r.Claims[0].What != "new" || r.StatusWrites[0].What != "old" {
+		t.Errorf("want what was measured again, and nothing else: %+v", r)
+	}
+	if err := r.Update(record("v2", result(SharedClaim, 4)), plan); err == nil || !strings.Contains(err.Error(), "v2") {
+		t.Errorf("figures of two versions in one record: %v", err)
+	}
+	if err := r.Update(again, append(plan, Run{Case: Release, Pods: 1})); err == nil || !strings.Contains(err.Error(), Release) {
+		t.Errorf("the record is not whole: %v", err)
+	}
+}
+
 func TestMedian(t *testing.T) {
 	r := &Result{Reports: []Report{{PodsPerSecond: 3}, {PodsPerSecond: 1}, {PodsPerSecond: 2}}}
 	if m := r.Median(); m.PodsPerSecond != 2 {
@@ -373,15 +401,19 @@ func TestCanceled(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	stop := errors.New("stopped by test")
 	time.AfterFunc(200*time.Millisecond, func() { cancel(stop) })
-	if _, err := b.Run(ctx, QuickPlan()); !errors.Is(err, stop) {
+	results, err := b.Run(ctx, QuickPlan())
+	if !errors.Is(err, stop) {
 		t.Errorf("expected the cause, got: %v", err)
+	}
+	if len(results) != len(QuickPlan()) {
+		t.Errorf("what was measured before is lost: %v", results)
 	}
 }
 
 // TestPlans checks that each workload is there only once, and that there is something
 // to compare it with.
 func TestPlans(t *testing.T) {
-	configured := workloads(t, "performance-config.yaml", "groups-config.1.37+.yaml")
+	configured := ownWorkloads(t, "performance-config.yaml", "groups-config.1.37+.yaml")
 	for name, plan := range map[string][]Run{"quick": QuickPlan(), "full": FullPlan(true), "without groups": FullPlan(false)} {
 		seen := map[Run]bool{}
 		for _, r := range plan {
@@ -413,8 +445,8 @@ func TestPlans(t *testing.T) {
 	}
 }
 
-// workloads returns the names of the workloads in the configurations of scheduler_perf.
-func workloads(t *testing.T, files ...string) []string {
+// ownWorkloads are the names of ours.
+func ownWorkloads(t *testing.T, files ...string) []string {
 	t.Helper()
 	var names []string
 	for _, file := range files {
@@ -422,20 +454,39 @@ func workloads(t *testing.T, files ...string) []string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var cases []struct {
-			Name      string
-			Workloads []struct{ Name string }
-		}
-		if err := yaml.Unmarshal(data, &cases); err != nil {
+		more, err := workloads(data)
+		if err != nil {
 			t.Fatalf("%s: %v", file, err)
 		}
-		for _, c := range cases {
-			for _, w := range c.Workloads {
-				names = append(names, c.Name+"/"+w.Name)
-			}
-		}
+		names = append(names, more...)
 	}
 	return names
+}
+
+// TestCheck has a tree without a workload of upstream's. An hour of the benchmark must not pass before
+// that is known.
+func TestCheck(t *testing.T) {
+	tree := Tree{Dir: t.TempDir()}
+	plan := []Run{{Case: NoClaim, Pods: 64, Nodes: 100}, {Case: Claim, Pods: 2000, Nodes: 200}}
+	file := filepath.Join(tree.Dir, filepath.FromSlash(upstreamConfig))
+	if err := tree.Check(plan); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("no configuration: %v", err)
+	}
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for config, want := range map[string]string{
+		"- name: SchedulingWithResourceClaim\n  workloads: [{name: 2000pods_200nodes}]\n": "",
+		"- name: SchedulingWithResourceClaim\n  workloads: [{name: 2000pods_100nodes}]\n": "SchedulingWithResourceClaim/2000pods_200nodes",
+		"nothing": file,
+	} {
+		if err := os.WriteFile(file, []byte(config), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if err := tree.Check(plan); (err != nil) != (want != "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: want an error with %q, got %v", config, want, err)
+		}
+	}
 }
 
 // isBase says whether a run is what another one gets compared with.

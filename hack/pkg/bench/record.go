@@ -62,6 +62,34 @@ func (r *Record) JSON() ([]byte, error) {
 	return append(data, '\n'), err
 }
 
+// Update replaces what was measured again. The plan has all that the record is to have, in this order.
+func (r *Record) Update(again *Record, plan []Run) error {
+	if r.Version != again.Version || r.Beside != again.Beside || r.Machine != again.Machine {
+		return fmt.Errorf("%s is of %s beside %s on %s, not of %s beside %s on %s: measure all again, without --only",
+			RecordFile, r.Version, r.Beside, r.Machine, again.Version, again.Beside, again.Machine)
+	}
+	var results Results
+	for _, run := range plan {
+		result := again.Results.find(run)
+		if result == nil {
+			result = r.Results.find(run)
+		}
+		if result == nil {
+			return fmt.Errorf("%s lacks %s: measure all again, without --only", RecordFile, run)
+		}
+		results = append(results, result)
+	}
+	r.Results = results
+	for _, part := range []struct{ have, again *[]Comparison }{
+		{&r.Claims, &again.Claims}, {&r.StatusWrites, &again.StatusWrites}, {&r.LargestStatus, &again.LargestStatus}, {&r.HostileStatus, &again.HostileStatus},
+	} {
+		if len(*part.again) > 0 {
+			*part.have = *part.again
+		}
+	}
+	return nil
+}
+
 // Markdown shows the record.
 func (r *Record) Markdown() string {
 	var parts []string
