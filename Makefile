@@ -28,7 +28,7 @@ FEATURE ?=
 FUZZTIME ?=
 # ARCH are the architectures of "make release".
 ARCH ?=
-# MIRROR is the address of Debian's archive for "make release" and "make pin-proxy",
+# MIRROR is the address of Debian's archive for "make release" and "make pin-images",
 # if it is not the one of this machine's apt. PROXY_BASE is an image with a digest that
 # "make release" uses instead of Debian's packages.
 MIRROR ?=
@@ -121,6 +121,10 @@ test-upgrade: ## A cluster that runs goes from patched to unpatched binaries and
 test-e2e-upstream: deps ## Upstream's DRA specs on a cluster, patched beside unpatched. Not part of test: it takes half an hour.
 	@$(CARRY) e2e --release "$(RELEASE)" $(if $(KUBELET),--kubelet "$(KUBELET)")
 
+.PHONY: test-conformance
+test-conformance: deps ## Upstream's conformance specs on a cluster: patched with gates off, with gates on, unpatched. Not part of test: it takes hours.
+	@$(CARRY) e2e --conformance --release "$(RELEASE)"
+
 .PHONY: fuzz
 fuzz: ## Each fuzz target for FUZZTIME (2m). Not part of test, which runs their seeds.
 	@$(CARRY) fuzz --release "$(RELEASE)" $(if $(FUZZTIME),--time $(FUZZTIME))
@@ -159,9 +163,9 @@ port: ## Bring the overlay to another release by three-way merges, in a git work
 pin: ## Pin the version that the ledger has for RELEASE.
 	@$(CARRY) pin --release "$(RELEASE)"
 
-.PHONY: pin-proxy
-pin-proxy: ## Pin the newest Debian packages for kube-proxy's image.
-	@$(CARRY) pin-proxy $(if $(MIRROR),--mirror $(MIRROR))
+.PHONY: pin-images
+pin-images: ## Pin the newest Debian packages for images: kube-proxy's, and that of conformance tests.
+	@$(CARRY) pin-images $(if $(MIRROR),--mirror $(MIRROR))
 
 .PHONY: deps
 deps: # What verify needs from the distribution.

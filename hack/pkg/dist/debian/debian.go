@@ -108,7 +108,7 @@ func (l *Lock) check() error {
 	for arch, packages := range l.Packages {
 		for _, p := range packages {
 			if !download.MatchString(p.Name+" "+p.Path+" "+p.SHA256) || p.Architecture != arch && p.Architecture != "all" {
-				return fmt.Errorf("package for %s: name, architecture, path or sum cannot be; \"make pin-proxy\" writes them: %+v", arch, p)
+				return fmt.Errorf("package for %s: name, architecture, path or sum cannot be; \"make pin-images\" writes them: %+v", arch, p)
 			}
 		}
 	}
@@ -116,7 +116,7 @@ func (l *Lock) check() error {
 }
 
 // pinned is the line of a lock file after which all is written by [Pin].
-const pinned = "# Written by \"make pin-proxy\".\n"
+const pinned = "# Written by \"make pin-images\".\n"
 
 // Pin writes the packages into a lock file: the roots of today, and what they
 // depend on. apt checks the signature of the archive.
@@ -214,7 +214,7 @@ func (a *Apt) fetch(ctx context.Context, dir string, p Package) (string, error) 
 	defer os.RemoveAll(part)
 	from := a.Mirror + "/" + strings.ReplaceAll(p.Path, "+", "%2B") // Some servers take it for a space.
 	if _, err := run(ctx, "/usr/lib/apt/apt-helper", "download-file", from, part+"/deb", "SHA256:"+p.SHA256); err != nil {
-		return "", fmt.Errorf("if Debian replaced this version, \"make pin-proxy\" pins the new one, "+
+		return "", fmt.Errorf("if Debian replaced this version, \"make pin-images\" pins the new one, "+
 			"or give an archive that keeps old ones with MIRROR=: %w", err)
 	}
 	return name, os.Rename(part+"/deb", name)

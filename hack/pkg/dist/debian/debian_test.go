@@ -320,7 +320,7 @@ func TestFetch(t *testing.T) {
 		if content, readErr := os.ReadFile(name); want == "" && (errors.Join(err, readErr) != nil || string(content) != "content" || name != kept) {
 			t.Errorf("got %q with %q, %v", name, content, err)
 		}
-		if want != "" && (err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "make pin-proxy")) {
+		if want != "" && (err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "make pin-images")) {
 			t.Errorf("want an error with %q, got %v", want, err)
 		}
 		if got := a.asked(); !slices.Equal(got, asked) {
@@ -410,54 +410,63 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// proxyLock is the lock file of this repository.
-func proxyLock(t *testing.T) *Lock {
+// ownLocks are the lock files of this repository, by name.
+func ownLocks(t *testing.T) map[string]*Lock {
 	t.Helper()
-	l, err := Load("../../../images/kube-proxy.lock")
-	if err != nil {
-		t.Fatal(err)
+	files, err := filepath.Glob("../../../images/*.lock")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no lock files: %v", err)
 	}
-	return l
+	locks := map[string]*Lock{}
+	for _, file := range files {
+		if locks[filepath.Base(file)], err = Load(file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return locks
 }
 
-// The lock file of this repository has everything for each architecture, in the
+// A lock file of this repository has everything for each architecture, in the
 // same versions: only builds of them may differ.
-func TestProxyLock(t *testing.T) {
-	l := proxyLock(t)
-	versions := map[string]map[string]string{}
-	for arch, packages := range l.Packages {
-		versions[arch] = map[string]string{}
-		for _, p := range packages {
-			version, _, _ := strings.Cut(p.Version, "+b")
-			versions[arch][p.Name] = version
-		}
-		for root := range l.Roots {
-			if versions[arch][root] == "" {
-				t.Errorf("%s has no %s", arch, root)
+func TestOwnLocks(t *testing.T) {
+	for name, l := range ownLocks(t) {
+		versions := map[string]map[string]string{}
+		for arch, packages := range l.Packages {
+			versions[arch] = map[string]string{}
+			for _, p := range packages {
+				version, _, _ := strings.Cut(p.Version, "+b")
+				versions[arch][p.Name] = version
+			}
+			for root := range l.Roots {
+				if versions[arch][root] == "" {
+					t.Errorf("%s: %s has no %s", name, arch, root)
+				}
 			}
 		}
-	}
-	if got, want := slices.Sorted(maps.Keys(versions)), Architectures; !slices.Equal(got, want) {
-		t.Errorf("got %q, want %q", got, want)
-	}
-	if !maps.Equal(versions["amd64"], versions["arm64"]) {
-		t.Errorf("amd64 has %v, arm64 has %v", versions["amd64"], versions["arm64"])
+		if got, want := slices.Sorted(maps.Keys(versions)), Architectures; !slices.Equal(got, want) {
+			t.Errorf("%s: got %q, want %q", name, got, want)
+		}
+		if !maps.Equal(versions["amd64"], versions["arm64"]) {
+			t.Errorf("%s: amd64 has %v, arm64 has %v", name, versions["amd64"], versions["arm64"])
+		}
 	}
 }
 
-// No pattern of this repository's lock file leaves out a licence.
-func TestProxyLicences(t *testing.T) {
-	a, l := newArchive(t), newLock(t)
-	l.Exclude = proxyLock(t).Exclude
-	a.add(t, l, "tool", dir("./usr/"), dir("./usr/share/"), dir("./usr/share/doc/"), dir("./usr/share/doc/tool/"), copyright("tool"), data("./usr/share/doc/tool/changelog.gz", ""),
-		data("./usr/share/doc/tool/README", ""), dir("./usr/share/common-licenses/"), data("./usr/share/common-licenses/GPL-2", ""))
-	content, err := l.Base(t.Context(), "amd64", Apt{Mirror: a.URL})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, want := range map[string]bool{"doc/tool/copyright": true, "common-licenses/GPL-2": true, "doc/tool/changelog.gz": false, "doc/tool/README": false} {
-		if got := bytes.Contains(content, []byte("./usr/share/"+name+"\x00")); got != want {
-			t.Errorf("%s: %t, want %t", name, got, want)
+// No pattern of this repository's lock files leaves out a licence.
+func TestOwnLicences(t *testing.T) {
+	for lockName, own := range ownLocks(t) {
+		a, l := newArchive(t), newLock(t)
+		l.Exclude = own.Exclude
+		a.add(t, l, "tool", dir("./usr/"), dir("./usr/share/"), dir("./usr/share/doc/"), dir("./usr/share/doc/tool/"), copyright("tool"), data("./usr/share/doc/tool/changelog.gz", ""),
+			data("./usr/share/doc/tool/README", ""), dir("./usr/share/common-licenses/"), data("./usr/share/common-licenses/GPL-2", ""))
+		content, err := l.Base(t.Context(), "amd64", Apt{Mirror: a.URL})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, want := range map[string]bool{"doc/tool/copyright": true, "common-licenses/GPL-2": true, "doc/tool/changelog.gz": false, "doc/tool/README": false} {
+			if got := bytes.Contains(content, []byte("./usr/share/"+name+"\x00")); got != want {
+				t.Errorf("%s: %s: %t, want %t", lockName, name, got, want)
+			}
 		}
 	}
 }

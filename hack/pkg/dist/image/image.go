@@ -48,7 +48,7 @@ type Image struct {
 	// Names are what pods call it: at least one.
 	Names []string
 	// Base is what the image has below the following, if it is set.
-	Base v1.Image
+	Base v1.Image `json:"-"`
 	// Programs maps absolute paths in the image to files on this machine.
 	Programs map[string]string
 	// Files maps absolute paths in the image to what everybody can read there.
@@ -58,6 +58,8 @@ type Image struct {
 	Shell bool
 	// Entrypoint and Command are run unless a pod has its own.
 	Entrypoint, Command []string
+	// User is the user ID of a container, unless its pod has another one. The default is 0.
+	User string
 	// Arch is the architecture of the programs, as Go calls it. The default
 	// is that of this machine.
 	Arch string
@@ -111,6 +113,7 @@ func (i Image) write(archive string, files []File) error {
 	config = config.DeepCopy()
 	config.Architecture, config.OS = i.arch(), "linux"
 	config.Config.Entrypoint, config.Config.Cmd = i.Entrypoint, i.Command
+	config.Config.User = i.User
 	config.Config.Env = []string{"PATH=" + searchPath}
 	if image, err = mutate.ConfigFile(image, config); err != nil {
 		return err
@@ -206,9 +209,10 @@ func layerOf(files []File) (v1.Layer, error) {
 }
 
 func fromTar(content []byte) (v1.Layer, error) {
+	// Its sums and its content are asked for several times, for each image that has it.
 	return tarball.LayerFromOpener(func() (io.ReadCloser, error) {
 		return io.NopCloser(bytes.NewReader(content)), nil
-	})
+	}, tarball.WithCompressedCaching)
 }
 
 // FromTar is an image with the files of an archive of tar.

@@ -147,7 +147,7 @@ func TestBase(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	i := Image{Names: []string{"a:1"}, Base: base, Files: map[string][]byte{"/etc/config": []byte("of the image")}}
+	i := Image{Names: []string{"a:1"}, Base: base, User: "1234", Files: map[string][]byte{"/etc/config": []byte("of the image")}}
 	archives := []string{filepath.Join(t.TempDir(), "1"), filepath.Join(t.TempDir(), "2")}
 	var written [][]byte
 	for _, archive := range archives {
@@ -166,6 +166,9 @@ func TestBase(t *testing.T) {
 	img, err := tarball.ImageFromPath(archives[0], nil)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if config, err := img.ConfigFile(); err != nil || config.Config.User != i.User {
+		t.Errorf("the user of a container is not %s: %+v, %v", i.User, config, err)
 	}
 	got := map[string]string{}
 	for r := tar.NewReader(mutate.Extract(img)); ; {

@@ -22,23 +22,26 @@ import (
 	"path/filepath"
 
 	"kubernetes-dra/hack/pkg/dist/debian"
-	"kubernetes-dra/hack/pkg/dist/release"
 )
 
 func init() {
 	register(command{
-		name:  "pin-proxy",
-		short: "write the Debian packages of kube-proxy's image into " + release.ProxyLock,
+		name:  "pin-images",
+		short: "write the Debian packages of images into the lock files in " + imageLocks,
 		args:  "[--mirror address]",
-		run:   runPinProxy,
+		run:   runPinImages,
 	})
 }
 
-// mirrorUsage is the description of --mirror.
-const mirrorUsage = "address of Debian's archive (default: the one that apt of this machine uses)"
+const (
+	// imageLocks is the folder of the lock files, in the repository.
+	imageLocks = "hack/images"
+	// mirrorUsage is the description of --mirror.
+	mirrorUsage = "address of Debian's archive (default: the one that apt of this machine uses)"
+)
 
-func runPinProxy(ctx context.Context, args []string) error {
-	flags := newFlags("pin-proxy")
+func runPinImages(ctx context.Context, args []string) error {
+	flags := newFlags("pin-images")
 	mirror := flags.String("mirror", "", mirrorUsage)
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -47,12 +50,18 @@ func runPinProxy(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	lock, err := debian.Pin(ctx, filepath.Join(repo, release.ProxyLock), debian.Apt{Mirror: *mirror, Keyring: debian.Keyring})
+	files, err := filepath.Glob(filepath.Join(repo, filepath.FromSlash(imageLocks), "*.lock"))
 	if err != nil {
 		return err
 	}
-	for _, arch := range debian.Architectures {
-		fmt.Printf("%s pins %d packages of %s for %s\n", release.ProxyLock, len(lock.Packages[arch]), lock.Suite, arch)
+	for _, file := range files {
+		lock, err := debian.Pin(ctx, file, debian.Apt{Mirror: *mirror, Keyring: debian.Keyring})
+		if err != nil {
+			return fmt.Errorf("%s: %w", file, err)
+		}
+		for _, arch := range debian.Architectures {
+			fmt.Printf("%s pins %d packages of %s for %s\n", file, len(lock.Packages[arch]), lock.Suite, arch)
+		}
 	}
 	return nil
 }
