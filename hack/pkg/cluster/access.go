@@ -37,6 +37,10 @@ var access = map[string][]rbacv1.PolicyRule{
 		{APIGroups: []string{"", "events.k8s.io"}, Resources: []string{"events"}, Verbs: []string{"create", "patch", "update"}},
 		{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"get", "list", "watch", "create", "patch", "update"}},
 	},
+	dnsUser: {
+		{APIGroups: []string{""}, Resources: []string{"namespaces", "pods", "services"}, Verbs: []string{"list", "watch"}},
+		{APIGroups: []string{"discovery.k8s.io"}, Resources: []string{"endpointslices"}, Verbs: []string{"list", "watch"}},
+	},
 	driverUser: {
 		{APIGroups: []string{"resource.k8s.io"}, Resources: []string{"resourceclaims"}, Verbs: []string{"get"}},
 		{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get"}},
@@ -56,6 +60,9 @@ func (c *Cluster) applyAccess(ctx context.Context) error {
 		return err
 	}
 	for user, rules := range access {
+		if user == dnsUser && !c.Options.Services {
+			continue
+		}
 		name := "dra:" + user
 		role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules}
 		binding := &rbacv1.ClusterRoleBinding{

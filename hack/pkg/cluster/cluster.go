@@ -105,6 +105,8 @@ type Options struct {
 	// Private are folders of which the real node has its own, besides those of
 	// containerd and the kubelet.
 	Private []string
+	// Services makes Services work on real nodes, with a kube-proxy and a DNS server.
+	Services bool
 	// Kubeadm makes kubeadm start the control plane, if it is not nil.
 	Kubeadm *Kubeadm
 }
@@ -169,6 +171,9 @@ func New(opts Options, log func(format string, args ...any)) (*Cluster, error) {
 	}
 	if opts.RealNodes > 1 && opts.Kubeadm != nil {
 		return nil, errors.New("kubeadm makes a cluster with one real node")
+	}
+	if opts.Services && opts.Kubeadm != nil {
+		return nil, errors.New("kubeadm starts a kube-proxy itself")
 	}
 	if opts.PodSubnet == "" {
 		opts.PodSubnet = "10.200"
@@ -338,6 +343,9 @@ func (c *Cluster) up(ctx context.Context) error {
 	c.state.RealNode, c.state.NoRealNode = reason == "", reason
 	if c.state.RealNode {
 		wanted = append(wanted, tools.Node...)
+		if opts.Services {
+			wanted = append(wanted, DNS)
+		}
 	} else if opts.Kubeadm != nil {
 		return fmt.Errorf("kubeadm needs a real node: %s", reason)
 	} else {
@@ -369,6 +377,11 @@ func (c *Cluster) up(ctx context.Context) error {
 	}
 	if c.state.RealNode {
 		if err := c.startRealNodes(ctx); err != nil {
+			return err
+		}
+	}
+	if c.state.RealNode && opts.Services {
+		if err := c.startServices(ctx); err != nil {
 			return err
 		}
 	}
@@ -462,6 +475,9 @@ func (c *Cluster) choosePorts() error {
 	}
 	for _, n := range c.realNodes() {
 		usual = append(usual, component{n.of(kubeletHealth), 0})
+	}
+	if c.Options.Services {
+		usual = append(usual, component{proxyHealth, 0}, component{proxyMetrics, 0}, component{dnsReady, 0})
 	}
 	for _, u := range usual {
 		if c.Ports[u.component] != 0 {

@@ -383,17 +383,21 @@ func TestConfigurations(t *testing.T) {
 			t.Errorf("%v\n%s", err, document)
 		}
 	}
-	c.Options.RealNodes = maxRealNodes
-	bridges, subnets := sets.New[string](), sets.New[string]()
-	for _, n := range c.realNodes() {
-		bridges.Insert(n.bridge())
-		subnets.Insert(n.podSubnet())
-		if limit := 15; len(n.bridge()) > limit {
-			t.Errorf("the name of an interface has at most %d characters: %s", limit, n.bridge())
-		}
+	if limit := 15; len(c.NetworkBridge()) > limit {
+		t.Errorf("the name of an interface has at most %d characters: %s", limit, c.NetworkBridge())
 	}
-	if len(bridges) != maxRealNodes || len(subnets) != maxRealNodes {
-		t.Errorf("each node has a bridge and a subnet of its own, got %v and %v", sets.List(bridges), sets.List(subnets))
+	c.Options.Services = true
+	var config struct{ Plugins []struct{ Type string } }
+	if err := yaml.Unmarshal([]byte(c.node().cniConfig()), &config); err != nil || len(config.Plugins) != 2 {
+		t.Errorf("a node with Services has two CNI plugins, got %+v, %v", config, err)
+	}
+	c.Options.RealNodes = maxRealNodes
+	subnets := sets.New[string]()
+	for _, n := range c.realNodes() {
+		subnets.Insert(n.podSubnet())
+	}
+	if len(subnets) != maxRealNodes {
+		t.Errorf("each node has a subnet of its own, got %v", sets.List(subnets))
 	}
 	if out, err := exec.Command("sh", "-c", "printf %s "+quote(`it's "a" $path`)).Output(); err != nil || string(out) != `it's "a" $path` {
 		t.Errorf("the shell reads %q, %v", out, err)

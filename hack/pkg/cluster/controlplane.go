@@ -139,9 +139,6 @@ func (c *Cluster) args(component string, gates map[string]bool) ([]string, error
 		}
 		args := slices.Concat(c.common(component, gates), secure, []string{
 			"--etcd-servers=http://" + c.address(Etcd),
-			"--advertise-address=127.0.0.1",
-			// A Service cannot have an endpoint on a loopback address.
-			"--endpoint-reconciler-type=none",
 			"--service-cluster-ip-range=" + c.serviceSubnet(),
 			"--client-ca-file=" + c.pki("ca.crt"),
 			"--authorization-mode=Node,RBAC",
@@ -164,6 +161,13 @@ func (c *Cluster) args(component string, gates map[string]bool) ([]string, error
 			"--audit-policy-file=" + policy,
 			"--audit-log-path=" + c.AuditLog(),
 		})
+		if c.Options.Services {
+			// Pods reach it, through the Service, at the address of a node.
+			args = append(args, "--bind-address=0.0.0.0", "--advertise-address="+c.node().address())
+		} else {
+			// A Service cannot have an endpoint on a loopback address.
+			args = append(args, "--advertise-address=127.0.0.1", "--endpoint-reconciler-type=none")
+		}
 		if runtime := c.runtimeConfig(); runtime != "" {
 			args = append(args, "--runtime-config="+runtime)
 		}

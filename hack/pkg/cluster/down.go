@@ -181,21 +181,16 @@ func cgroupProcesses(dir string) []int {
 	return pids
 }
 
-// removeNetwork removes the bridges and what is still connected to them.
+// removeNetwork removes the bridge of the example and what is still connected to it, and the addresses of
+// nodes. The interfaces of pods end with their network namespaces.
 func (c *Cluster) removeNetwork(ctx context.Context) error {
 	var errs []error
 	var names []string
-	bridges := []string{c.NetworkBridge()}
-	for _, n := range c.realNodes() {
-		bridges = append(bridges, n.bridge())
+	ports, _ := filepath.Glob(filepath.Join("/sys/class/net", c.NetworkBridge(), "brif", "*"))
+	for _, port := range ports {
+		names = append(names, filepath.Base(port))
 	}
-	for _, bridge := range bridges {
-		ports, _ := filepath.Glob(filepath.Join("/sys/class/net", bridge, "brif", "*"))
-		for _, port := range ports {
-			names = append(names, filepath.Base(port))
-		}
-		names = append(names, bridge)
-	}
+	names = append(names, c.NetworkBridge())
 	for _, name := range names {
 		if _, err := net.InterfaceByName(name); err != nil {
 			continue

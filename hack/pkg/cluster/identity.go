@@ -184,6 +184,9 @@ func (c *Cluster) writeKubeconfigs(ca *authority) error {
 		{c.kubeconfig(Kwok), kwokUser, nil},
 		{c.kubeconfig(Driver), driverUser, nil},
 	}
+	if c.Options.Services {
+		users = append(users, user{c.kubeconfig(Proxy), "system:kube-proxy", nil}, user{c.kubeconfig(DNS), dnsUser, nil})
+	}
 	for _, n := range c.realNodes() {
 		users = append(users, user{c.kubeconfig(n.of(Kubelet)), "system:node:" + n.of(RealNode), []string{"system:nodes"}})
 	}

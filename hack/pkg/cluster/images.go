@@ -19,6 +19,7 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"os"
 
 	"kubernetes-dra/hack/pkg/dist/image"
 )
@@ -35,7 +36,10 @@ func (c *Cluster) images() []image.Image {
 	}, c.Options.Images...)
 }
 
-// archives are the images of the real node: those that are made here out of what is
+// imagesDir is the folder in that of the cluster with images until all nodes have them.
+const imagesDir = "images"
+
+// archives are the images of the real nodes: those that are made here out of what is
 // on this machine, and those that somebody made before.
 func (c *Cluster) archives(ctx context.Context) ([]string, error) {
 	images, archives := c.images(), []string(nil)
@@ -46,8 +50,11 @@ func (c *Cluster) archives(ctx context.Context) ([]string, error) {
 		}
 		images, archives = append(images, more...), append(archives, c.Options.Kubeadm.Archives...)
 	}
+	if err := os.MkdirAll(c.path(imagesDir), 0o755); err != nil {
+		return nil, err
+	}
 	for i, img := range images {
-		archive := c.path("node", fmt.Sprintf("image-%d.tar", i))
+		archive := c.path(imagesDir, fmt.Sprintf("image-%d.tar", i))
 		if err := img.Write(ctx, archive); err != nil {
 			return nil, err
 		}

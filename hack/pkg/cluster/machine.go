@@ -51,9 +51,9 @@ var requirements = []requirement{
 	{"mount", []string{"mount"}, func(context.Context) bool { return hasProgram("mount") && hasProgram("umount") }},
 }
 
-// kubeadmRequirements are what kubeadm needs besides. Its cluster has a kube-proxy,
-// whose rules are removed with this machine's own programs.
-var kubeadmRequirements = []requirement{
+// proxyRequirements are what a cluster with a kube-proxy needs besides. Its rules are removed with
+// this machine's own programs.
+var proxyRequirements = []requirement{
 	{"iptables", []string{"iptables"}, func(context.Context) bool { return hasProgram("iptables-save") && hasProgram("ip6tables-save") }},
 }
 
@@ -94,8 +94,8 @@ func (c *Cluster) prepareMachine(ctx context.Context) (reason string, err error)
 // install gets missing packages from the distribution.
 func (c *Cluster) install(ctx context.Context) error {
 	wanted := requirements
-	if c.Options.Kubeadm != nil {
-		wanted = slices.Concat(requirements, kubeadmRequirements)
+	if c.Options.Kubeadm != nil || c.Options.Services {
+		wanted = slices.Concat(requirements, proxyRequirements)
 	}
 	missing := func() (what, packages []string) {
 		for _, r := range wanted {

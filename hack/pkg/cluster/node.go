@@ -22,7 +22,6 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -89,10 +88,6 @@ func (n *realNode) podSubnet() string {
 	return fmt.Sprintf("%s.%d.0/20", n.Options.PodSubnet, 16*n.index)
 }
 
-// bridge is the interface to which its pods are connected. Each node has one, since the bridge plugin
-// refuses one that has an address of another subnet.
-func (n *realNode) bridge() string { return n.of("dra" + strconv.Itoa(n.Ports[APIServer])) }
-
 // private are the folders which the real node does not share with the host.
 var private = []string{
 	"/run/containerd",
@@ -112,7 +107,7 @@ func (c *Cluster) private() []string {
 	return dirs
 }
 
-// sysctls are those that a kubelet, the bridge and this program set.
+// sysctls are those that a kubelet, kube-proxy, CNI plugins and this program set.
 var sysctls = []string{
 	"kernel/keys/root_maxbytes",
 	"kernel/keys/root_maxkeys",
@@ -152,15 +147,22 @@ func (c *Cluster) startRealNodes(ctx context.Context) error {
 	if err := c.makeMountPoints(); err != nil {
 		return err
 	}
+	start := time.Now()
+	archives, err := c.archives(ctx)
+	if err != nil {
+		return err
+	}
+	c.Log("%d images are written after %s", len(archives), time.Since(start).Round(100*time.Millisecond))
 	for _, n := range c.realNodes() {
-		if err := n.up(ctx); err != nil {
+		if err := n.up(ctx, archives); err != nil {
 			return err
 		}
 	}
-	return nil
+	return os.RemoveAll(c.path(imagesDir))
 }
 
-func (n *realNode) up(ctx context.Context) error {
+// up starts everything of the node, with the images in archives.
+func (n *realNode) up(ctx context.Context, archives []string) error {
 	start := time.Now()
 	for _, dir := range []string{"cni", "containerd", "nri"} {
 		if err := os.MkdirAll(n.dir(dir), 0o755); err != nil {
@@ -170,19 +172,13 @@ func (n *realNode) up(ctx context.Context) error {
 	if err := createCgroup(n.of(n.id())); err != nil {
 		return err
 	}
-	if address := n.address(); !hasAddress(address) {
-		n.Addresses = append(n.Addresses, address)
-		if err := n.save(); err != nil {
-			return err
-		}
-		if out, err := exec.CommandContext(ctx, "ip", "address", "add", address+"/32", "dev", "lo").CombinedOutput(); err != nil {
-			return fmt.Errorf("ip address add %s: %w: %s", address, err, strings.TrimSpace(string(out)))
-		}
+	if err := n.addAddress(ctx, n.address()); err != nil {
+		return err
 	}
 	if err := n.startContainerd(ctx); err != nil {
 		return err
 	}
-	if err := n.importImages(ctx); err != nil {
+	if err := n.importImages(ctx, archives); err != nil {
 		return err
 	}
 	if n.Options.Kubeadm != nil {
@@ -372,26 +368,35 @@ disabled_plugins = [
 		cdiDir, n.tool("runc"), tools.Dir(n.Options.Repo), n.dir("cni"))
 }
 
+// cniConfig connects each pod to this machine, which forwards between them: also between nodes, and
+// to what kube-proxy makes of the address of a Service.
 func (n *realNode) cniConfig() string {
+	hostPorts := ""
+	if n.Options.Services {
+		// It executes iptables.
+		hostPorts = `,
+    {
+      "type": "portmap",
+      "capabilities": {"portMappings": true}
+    }`
+	}
 	return fmt.Sprintf(`{
   "cniVersion": "1.0.0",
   "name": %q,
   "plugins": [
     {
-      "type": "bridge",
-      "bridge": %q,
-      "isGateway": true,
+      "type": "ptp",
       "ipMasq": false,
-      "hairpinMode": true,
       "ipam": {
         "type": "host-local",
         "dataDir": "/var/lib/cni/networks",
-        "ranges": [[{"subnet": %q}]]
+        "ranges": [[{"subnet": %q}]],
+        "routes": [{"dst": "0.0.0.0/0"}]
       }
-    }
+    }%s
   ]
 }
-`, n.id(), n.bridge(), n.podSubnet())
+`, n.id(), n.podSubnet(), hostPorts)
 }
 
 // snapshotter is the fast one, if the file system allows it.
@@ -419,7 +424,7 @@ func (n *realNode) startContainerd(ctx context.Context) error {
 	if err := os.WriteFile(config, []byte(n.containerdConfig(snapshotter)), 0o644); err != nil {
 		return err
 	}
-	if err := os.WriteFile(n.dir("cni", "10-bridge.conflist"), []byte(n.cniConfig()), 0o644); err != nil {
+	if err := os.WriteFile(n.dir("cni", "10-ptp.conflist"), []byte(n.cniConfig()), 0o644); err != nil {
 		return err
 	}
 	// The shell is process 1 of the node: it waits for the children of those
@@ -545,11 +550,7 @@ func (n *realNode) run(ctx context.Context, args ...string) (string, error) {
 	return string(out), nil
 }
 
-func (n *realNode) importImages(ctx context.Context) error {
-	archives, err := n.archives(ctx)
-	if err != nil {
-		return err
-	}
+func (n *realNode) importImages(ctx context.Context, archives []string) error {
 	for _, archive := range archives {
 		// The socket is there before everything behind it is.
 		err := poll(ctx, time.Minute, "import "+archive, func(ctx context.Context) error {
@@ -558,11 +559,6 @@ func (n *realNode) importImages(ctx context.Context) error {
 		})
 		if err != nil {
 			return fmt.Errorf("%w%s", err, n.logEnd(n.of(Containerd)))
-		}
-		if filepath.Dir(archive) == n.path("node") {
-			if err := os.Remove(archive); err != nil {
-				return err
-			}
 		}
 	}
 	return nil
@@ -607,7 +603,7 @@ evictionHard:
   imagefs.available: 0%%
   imagefs.inodesFree: 0%%
 `, n.address(), n.Ports[Kubelet], n.Ports[n.of(kubeletHealth)], n.pki(n.of(Kubelet)+".crt"), n.pki(n.of(Kubelet)+".key"), n.pki("ca.crt"),
-		containerdSocket, n.of(n.id()), n.Options.PodSubnet+".128.10")
+		containerdSocket, n.of(n.id()), n.dnsServiceIP())
 }
 
 func (n *realNode) startKubelet(ctx context.Context, gates map[string]bool) error {
@@ -633,11 +629,7 @@ func (n *realNode) startKubelet(ctx context.Context, gates map[string]bool) erro
 	if err != nil {
 		return err
 	}
-	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
-	err = n.waitHealthy(ctx, p, 2*time.Minute, func(ctx context.Context) error {
-		return probe(ctx, client, "http://"+n.Cluster.address(n.of(kubeletHealth))+"/healthz")
-	})
-	if err != nil {
+	if err := n.waitForAnswer(ctx, p, "http://"+n.Cluster.address(n.of(kubeletHealth))+"/healthz"); err != nil {
 		return err
 	}
 	// Healthy it is before it registers.

@@ -79,6 +79,12 @@ var all = []Tool{
 		Tags: []string{"no_btrfs", "no_devmapper", "no_zfs"},
 	},
 	{
+		// Its own main package has a few plugins only.
+		Name:     "coredns",
+		Programs: map[string]string{"coredns": "kubernetes-dra/hack/tools/coredns"},
+		Module:   "github.com/coredns/coredns",
+	},
+	{
 		Name:     "etcd",
 		Programs: map[string]string{"etcd": "go.etcd.io/etcd/server/v3"},
 	},
