@@ -19,6 +19,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -36,8 +37,8 @@ import (
 func init() {
 	register(command{
 		name:  "e2e",
-		args:  "[--release 1.36] [--kubelet 1.34] [--only text]",
-		short: "run upstream's DRA specs on a cluster, patched and unpatched",
+		args:  "[--release 1.36] [--conformance | --kubelet 1.34] [--only text] [--nodes 2] [--procs 8]",
+		short: "run upstream's DRA specs, or those of conformance, on a cluster, patched and unpatched",
 		run:   runE2E,
 	})
 }
@@ -45,8 +46,9 @@ func init() {
 // upstreamE2E is one invocation of "carry e2e".
 type upstreamE2E struct {
 	*tree.Tree
-	suite     *e2e.Suite
-	output    string
+	suite *e2e.Suite
+	// name is that of the folder with the results.
+	name      string
 	podSubnet string
 	run       e2e.Run
 }
@@ -71,15 +73,16 @@ func (p programs) build(ctx context.Context) error {
 	return buildUnpatched(ctx, p.Tree)
 }
 
-// gates are all of these that a program knows, and those of the features if it has them.
-func (p programs) gates(ctx context.Context, program string, all map[string]bool) (map[string]bool, error) {
+// gates are all of these that a program knows, and those of the features if it has them and they are
+// not to be off.
+func (p programs) gates(ctx context.Context, program string, all map[string]bool, gatesOff bool) (map[string]bool, error) {
 	known, err := e2e.KnownGates(ctx, filepath.Join(p.bin(), program))
 	if err != nil {
 		return nil, err
 	}
 	gates := maps.Clone(all)
 	maps.DeleteFunc(gates, func(gate string, _ bool) bool { return !known[gate] })
-	if p.patched {
+	if p.patched && !gatesOff {
 		for _, gate := range p.Ledger.Gates(p.Release.Name) {
 			gates[gate] = true
 		}
@@ -91,18 +94,24 @@ func (p programs) gates(ctx context.Context, program string, all map[string]bool
 type variant struct {
 	name          string
 	rest, kubelet programs
+	// gatesOff is true if patched programs run as they do by default.
+	gatesOff bool
 }
 
 func runE2E(ctx context.Context, args []string) error {
 	flags := newFlags("e2e")
 	release := flags.String("release", "", "release to test (default: that of the ledger)")
 	kubelet := flags.String("kubelet", "", "release of the kubelet, up to three minors older (default: the same). Then the control plane is patched, or the kubelet, or none")
+	conformance := flags.Bool("conformance", false, "run the specs of conformance: patched with gates off, with gates on, and unpatched")
 	only := flags.String("only", "", "run only specs whose name has this text")
 	nodes := flags.Int("nodes", 3, "number of nodes with a kubelet. Some specs need three")
 	procs := flags.Int("procs", 8, "number of specs that run at the same time")
 	podSubnet := flags.String("pod-subnet", "10.211", "first two numbers of the addresses of pods, Services and the node")
 	if err := flags.Parse(args); err != nil {
 		return err
+	}
+	if *conformance && *kubelet != "" {
+		return errors.New("--conformance is for one release: leave out --kubelet")
 	}
 	t, err := openTree(*release)
 	if err != nil {
@@ -111,8 +120,11 @@ func runE2E(ctx context.Context, args []string) error {
 	if _, err := t.Build(ctx); err != nil {
 		return err
 	}
-	u := &upstreamE2E{Tree: t, output: filepath.Join(t.Output, "e2e"), podSubnet: *podSubnet}
-	u.suite = &e2e.Suite{Repo: t.Repo, Tree: t.Dir(), Bin: filepath.Join(u.output, "bin"), Log: t.Log}
+	u := &upstreamE2E{Tree: t, name: "e2e-upstream", podSubnet: *podSubnet}
+	if *conformance {
+		u.name = "conformance"
+	}
+	u.suite = &e2e.Suite{Repo: t.Repo, Tree: t.Dir(), Bin: filepath.Join(t.Output, "e2e", "bin"), Cache: t.Cache, Conformance: *conformance, Log: t.Log}
 	if err := u.suite.Build(ctx); err != nil {
 		return err
 	}
@@ -121,17 +133,24 @@ func runE2E(ctx context.Context, args []string) error {
 		return err
 	}
 	u.run = e2e.Run{Suite: u.suite, Specs: specs, Only: *only, Procs: *procs, Nodes: *nodes}
-	t.Log("the suite has %d specs about DRA", len(specs))
+	t.Log("the suite has %d such specs", len(specs))
 
 	with, without := programs{t, true}, programs{t, false}
-	variants := []variant{{"patched", with, with}, {"unpatched", without, without}}
+	variants := []variant{{name: "patched", rest: with, kubelet: with}, {name: "unpatched", rest: without, kubelet: without}}
+	if *conformance {
+		variants = slices.Insert(variants, 0, variant{name: "patched-gates-off", rest: with, kubelet: with, gatesOff: true})
+	}
 	if *kubelet != "" {
 		older, err := openTree(*kubelet)
 		if err != nil {
 			return err
 		}
 		olderWith, olderWithout := programs{older, true}, programs{older, false}
-		variants = []variant{{"patched-control-plane", with, olderWithout}, {"patched-kubelet", without, olderWith}, {"unpatched", without, olderWithout}}
+		variants = []variant{
+			{name: "patched-control-plane", rest: with, kubelet: olderWithout},
+			{name: "patched-kubelet", rest: without, kubelet: olderWith},
+			{name: "unpatched", rest: without, kubelet: olderWithout},
+		}
 	}
 	var results []*e2e.Result
 	for _, v := range variants {
@@ -155,7 +174,7 @@ func runE2E(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	logs := filepath.Join(t.Output, "logs", "e2e-upstream")
+	logs := filepath.Join(t.Output, "logs", u.name)
 	for name, content := range map[string]string{"results.json": string(data) + "\n", "summary.txt": summary} {
 		if err := os.WriteFile(filepath.Join(logs, name), []byte(content), 0o644); err != nil {
 			return err
@@ -183,7 +202,7 @@ func (u *upstreamE2E) on(ctx context.Context, v variant) (result *e2e.Result, er
 	if err != nil {
 		return nil, err
 	}
-	gates, err := v.rest.gates(ctx, cluster.APIServer, config.Gates)
+	gates, err := v.rest.gates(ctx, cluster.APIServer, config.Gates, v.gatesOff)
 	if err != nil {
 		return nil, err
 	}
@@ -192,7 +211,7 @@ func (u *upstreamE2E) on(ctx context.Context, v variant) (result *e2e.Result, er
 	var older *cluster.Programs
 	if v.kubelet.Release.Name != v.rest.Release.Name {
 		run.Kubelet = v.kubelet.Release.Name
-		kubeletGates, err := v.kubelet.gates(ctx, cluster.Kubelet, config.Gates)
+		kubeletGates, err := v.kubelet.gates(ctx, cluster.Kubelet, config.Gates, v.gatesOff)
 		if err != nil {
 			return nil, err
 		}
@@ -208,12 +227,13 @@ func (u *upstreamE2E) on(ctx context.Context, v variant) (result *e2e.Result, er
 		Release:       u.Release.Name,
 		Bin:           v.rest.bin(),
 		Kubelet:       older,
-		Dir:           filepath.Join(u.Output, "cluster-e2e-"+v.name),
+		Dir:           filepath.Join(u.Output, "cluster-"+u.name+"-"+v.name),
 		RealNodes:     u.run.Nodes,
 		Gates:         gates,
 		LogLevel:      4,
 		RuntimeConfig: config.RuntimeConfig,
 		PodSubnet:     u.podSubnet,
+		Services:      u.suite.Conformance,
 		Images:        images,
 		// Where upstream's sample device plugin makes its devices.
 		Private: []string{"/tmp"},
@@ -235,7 +255,7 @@ func (u *upstreamE2E) on(ctx context.Context, v variant) (result *e2e.Result, er
 			err = downErr
 		}
 	}()
-	run.Name, run.LogDir = v.name, filepath.Join(u.Output, "logs", "e2e-upstream", v.name)
+	run.Name, run.LogDir = v.name, filepath.Join(u.Output, "logs", u.name, v.name)
 	start := time.Now()
 	if result, err = run.On(ctx, c); err != nil {
 		return nil, err
@@ -267,7 +287,7 @@ func buildUnpatched(ctx context.Context, t *tree.Tree) error {
 		Tree:    dir,
 		Bin:     bin,
 		LogFile: bin + ".log",
-		Names:   []string{cluster.APIServer, cluster.ControllerManager, cluster.Scheduler, cluster.Kubelet, "kubectl"},
+		Names:   []string{cluster.APIServer, cluster.ControllerManager, cluster.Scheduler, cluster.Kubelet, cluster.Proxy, "kubectl"},
 		Version: t.Release.Version,
 		Commit:  commit,
 		Date:    t.Release.Date(),

@@ -44,8 +44,11 @@ type Config struct {
 
 // Config returns what the suite's README asks for (the configuration for kind
 // beside the specs), and the gates that any of the specs has as a label: with
-// such a gate off, the spec could not run.
+// such a gate off, the spec could not run. Conformance is that of a cluster as it comes.
 func (s *Suite) Config(specs []Spec) (*Config, error) {
+	if s.Conformance {
+		return &Config{Gates: map[string]bool{}}, nil
+	}
 	file := filepath.Join(s.Tree, "test", "e2e", "dra", "kind.yaml")
 	content, err := os.ReadFile(file)
 	if err != nil {

@@ -168,6 +168,12 @@ nodes:
 	if _, err := parseKind([]byte("featureGates: [")); err == nil {
 		t.Error("no error for something else")
 	}
+	// Conformance is that of a cluster as it comes, whatever its specs have as labels.
+	s := &Suite{Tree: t.TempDir(), Conformance: true}
+	got, err := s.Config([]Spec{{Labels: []string{"FeatureGate:B"}}})
+	if err != nil || len(got.Gates) > 0 || got.RuntimeConfig != "" {
+		t.Errorf("conformance is configured with %+v, %v", got, err)
+	}
 }
 
 func TestParseGates(t *testing.T) {

@@ -20,19 +20,25 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 
+	"kubernetes-dra/hack/pkg/dist/debian"
 	"kubernetes-dra/hack/pkg/dist/image"
+	"kubernetes-dra/hack/pkg/tools"
 )
 
 // suiteImage is one that the specs use.
 type suiteImage struct {
 	// name is that of the image without registry and tag.
 	name string
+	// optional is true if not every release has it.
+	optional bool
 	image.Image
 }
 
@@ -49,9 +55,18 @@ func (s *Suite) Images(ctx context.Context) ([]image.Image, error) {
 		return nil, err
 	}
 	names := imageNames(out + manifests)
+	all := s.images()
+	if s.Conformance {
+		if all, err = s.conformanceImages(ctx); err != nil {
+			return nil, err
+		}
+	}
 	var images []image.Image
-	for _, img := range s.images() {
+	for _, img := range all {
 		img.Names = names[img.name]
+		if len(img.Names) == 0 && img.optional {
+			continue
+		}
 		if len(img.Names) == 0 {
 			return nil, fmt.Errorf("neither %s --list-images nor the manifests of %s have an image called %s; is it still in use?",
 				s.program(suiteProgram), s.Tree, img.name)
@@ -64,18 +79,95 @@ func (s *Suite) Images(ctx context.Context) ([]image.Image, error) {
 func (s *Suite) images() []suiteImage {
 	program := func(path, name string) map[string]string { return map[string]string{path: s.program(name)} }
 	return []suiteImage{
-		{"agnhost", image.Image{
+		{name: "agnhost", Image: image.Image{
 			Programs: program("/agnhost", agnhost), Shell: true, Entrypoint: []string{"/agnhost"}, Command: []string{"pause"},
 		}},
-		{"busybox", image.Image{Shell: true, Command: []string{"sh"}}},
-		{"hostpathplugin", image.Image{
+		{name: "busybox", Image: image.Image{Shell: true, Command: []string{"sh"}}},
+		{name: "hostpathplugin", Image: image.Image{
 			Programs: program("/hostpathplugin", hostPathProgram), Shell: true, Entrypoint: []string{"/hostpathplugin"},
 		}},
-		{"pause", image.Image{Programs: program("/pause", pauseProgram), Entrypoint: []string{"/pause"}}},
-		{"sample-device-plugin", image.Image{
+		{name: "pause", Image: image.Image{Programs: program("/pause", pauseProgram), Entrypoint: []string{"/pause"}}},
+		{name: "sample-device-plugin", Image: image.Image{
 			Programs: program("/sampledeviceplugin", devicePlugin), Shell: true, Entrypoint: []string{"/sampledeviceplugin", "-alsologtostderr"},
 		}},
 	}
+}
+
+// imageLock has the Debian packages below agnhost, in the repository.
+const imageLock = "hack/images/e2e.lock"
+
+// conformanceImages are those of specs of conformance. Specs execute in some of them what upstream's
+// have from a distribution.
+func (s *Suite) conformanceImages(ctx context.Context) ([]suiteImage, error) {
+	lock, err := debian.Load(filepath.Join(s.Repo, filepath.FromSlash(imageLock)))
+	if err != nil {
+		return nil, err
+	}
+	content, err := lock.Base(ctx, runtime.GOARCH, debian.Apt{Cache: s.Cache})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", imageLock, err)
+	}
+	base, err := image.FromTar(content)
+	if err != nil {
+		return nil, err
+	}
+	system := image.Image{
+		Base: base,
+		Files: map[string][]byte{
+			"/etc/passwd":        []byte("root:x:0:0:root:/root:/bin/sh\nuser-defined-in-image:x:1000:1000::/:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n"),
+			"/etc/group":         []byte("root:x:0:\nuser-defined-in-image:x:1000:\ngroup-defined-in-image:x:50000:user-defined-in-image\nnobody:x:65534:\n"),
+			"/etc/nsswitch.conf": []byte("hosts: files dns\n"),
+		},
+	}
+	host := system
+	host.Programs = map[string]string{"/agnhost": s.program(agnhost), "/agnhost-2": s.program(agnhost)}
+	host.Entrypoint, host.Command = []string{"/agnhost"}, []string{"pause"}
+	for _, extension := range []string{"crt", "key"} {
+		content, err := os.ReadFile(filepath.Join(s.Tree, "test", "images", agnhost, "porter", "localhost."+extension))
+		if err != nil {
+			return nil, err
+		}
+		host.Files = maps.Clone(host.Files)
+		host.Files["/localhost."+extension] = content
+	}
+	// It only has to run, and to answer.
+	web := host
+	web.Entrypoint, web.Command = nil, []string{"/agnhost", "netexec", "--http-port=80", "--udp-port=-1"}
+	nobody := system
+	nobody.User = "1234"
+
+	images := []suiteImage{
+		{name: agnhost, Image: host},
+		{name: "glibc-dns-testing", optional: true, Image: system},
+		{name: "jessie-dnsutils", optional: true, Image: system},
+		{name: "nginx", optional: true, Image: web},
+		{name: "httpd", optional: true, Image: web},
+		{name: "nonroot", optional: true, Image: nobody},
+		{name: sampleAPIServer, optional: true, Image: image.Image{
+			Programs: map[string]string{"/" + sampleAPIServer: s.program(sampleAPIServer)}, Entrypoint: []string{"/" + sampleAPIServer},
+		}},
+		{name: "etcd", optional: true, Image: image.Image{
+			Programs: map[string]string{"/usr/local/bin/etcd": filepath.Join(tools.Dir(s.Repo), "etcd")},
+		}},
+	}
+	for _, name := range []string{"kitten", "nautilus"} {
+		update := host
+		update.Command, update.Files = []string{"test-webserver"}, maps.Clone(host.Files)
+		for _, file := range []string{name + ".jpg", "data.json"} {
+			content, err := os.ReadFile(filepath.Join(s.Tree, "test", "images", name, "html", file))
+			if err != nil {
+				return nil, err
+			}
+			update.Files["/"+file] = content
+		}
+		images = append(images, suiteImage{name: name, optional: true, Image: update})
+	}
+	for _, img := range s.images() {
+		if img.name != agnhost {
+			images = append(images, img)
+		}
+	}
+	return images, nil
 }
 
 var imageField = regexp.MustCompile(`(?m)^\s*(?:- )?image:\s*(\S+)`)

@@ -101,8 +101,8 @@ func (r *Run) On(ctx context.Context, c *cluster.Cluster) (*Result, error) {
 		"run", "--no-color", "-v", "--timeout=4h",
 		"--procs=" + strconv.Itoa(r.Procs),
 		"--flake-attempts=" + strconv.Itoa(attempts),
-		"--label-filter=" + labelFilter,
-		"--output-dir=" + r.LogDir, "--json-report=" + filepath.Base(report),
+		"--label-filter=" + r.labels(),
+		"--output-dir=" + r.LogDir, "--json-report=" + filepath.Base(report), "--junit-report=junit.xml",
 	}
 	if r.Only != "" {
 		args = append(args, "--focus="+regexp.QuoteMeta(r.Only))

@@ -14,9 +14,9 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package e2e runs the DRA specs of upstream's end-to-end suite on a cluster
-// with one real node, and compares what came of them with another run: of the
-// same suite, on a cluster without our patches.
+// Package e2e runs specs of upstream's end-to-end suite on a cluster with real
+// nodes, those about DRA or those of conformance. It compares what came of them with
+// another run: of the same suite, on a cluster without our patches.
 package e2e
 
 import (
@@ -34,9 +34,12 @@ import (
 	"kubernetes-dra/hack/pkg/sys"
 )
 
-// labelFilter selects the specs about DRA. Up to 1.32 they have no label of
-// their own, but require the feature.
-const labelFilter = "DRA || /^Feature:DynamicResourceAllocation$/"
+const (
+	// draLabels select the specs about DRA. Up to 1.32 they have no label of
+	// their own, but require the feature.
+	draLabels         = "DRA || /^Feature:DynamicResourceAllocation$/"
+	conformanceLabels = "Conformance"
+)
 
 // Programs that are built from a tree: the suite, what runs it in parallel,
 // and what runs in containers.
@@ -47,16 +50,27 @@ const (
 	devicePlugin    = "sample-device-plugin"
 	hostPathProgram = "hostpathplugin"
 	pauseProgram    = "pause"
+	sampleAPIServer = "sample-apiserver"
 )
 
 // Suite is upstream's suite in a tree.
 type Suite struct {
 	// Repo is the root of this repository, Tree the Kubernetes tree.
 	Repo, Tree string
-	// Bin gets the programs that are built.
-	Bin string
+	// Bin gets the programs that are built, Cache what is downloaded.
+	Bin, Cache string
+	// Conformance selects the specs of conformance in place of those about DRA.
+	Conformance bool
 	// Log tells the user what is going on.
 	Log func(format string, args ...any)
+}
+
+// labels are a filter for ginkgo.
+func (s *Suite) labels() string {
+	if s.Conformance {
+		return conformanceLabels
+	}
+	return draLabels
 }
 
 func (s *Suite) program(name string) string { return filepath.Join(s.Bin, name) }
@@ -74,7 +88,7 @@ func (s *Suite) Build(ctx context.Context) error {
 		{"the suite", s.Tree, sys.GoEnviron(), []string{"test", "-c", stripped, "-o", s.program(suiteProgram), "./test/e2e"}},
 		{"what it runs with", s.Tree, sys.GoEnviron(), []string{
 			"build", stripped, "-o", s.Bin + string(filepath.Separator),
-			"github.com/onsi/ginkgo/v2/ginkgo", "./test/images/" + agnhost, "./test/images/" + devicePlugin,
+			"github.com/onsi/ginkgo/v2/ginkgo", "./test/images/" + agnhost, "./test/images/" + devicePlugin, "k8s.io/" + sampleAPIServer,
 		}},
 		{"our own part", s.Repo, append(os.Environ(), "GOWORK=off", "CGO_ENABLED=0"), []string{
 			"build", stripped, "-o", s.Bin + string(filepath.Separator), "./hack/pkg/test/e2e/" + hostPathProgram, "./test/cluster/" + pauseProgram,
@@ -97,7 +111,7 @@ type Spec struct {
 	Labels []string `json:"labels"`
 }
 
-// Specs are those about DRA, as the suite itself lists them.
+// Specs are those with the labels, as the suite itself lists them.
 func (s *Suite) Specs(ctx context.Context) ([]Spec, error) {
 	dir, err := os.MkdirTemp("", "carry-")
 	if err != nil {
@@ -105,7 +119,7 @@ func (s *Suite) Specs(ctx context.Context) ([]Spec, error) {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	file := filepath.Join(dir, "specs.json")
-	if _, err := s.ask(ctx, "--ginkgo.dry-run", "--ginkgo.label-filter="+labelFilter, "--ginkgo.json-report="+file); err != nil {
+	if _, err := s.ask(ctx, "--ginkgo.dry-run", "--ginkgo.label-filter="+s.labels(), "--ginkgo.json-report="+file); err != nil {
 		return nil, err
 	}
 	reports, err := readReport(file)
@@ -114,7 +128,7 @@ func (s *Suite) Specs(ctx context.Context) ([]Spec, error) {
 	}
 	specs := listed(reports)
 	if len(specs) == 0 {
-		return nil, fmt.Errorf("%s has no specs with the labels %s", s.program(suiteProgram), labelFilter)
+		return nil, fmt.Errorf("%s has no specs with the labels %s", s.program(suiteProgram), s.labels())
 	}
 	return specs, nil
 }
