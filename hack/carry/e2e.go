@@ -57,6 +57,8 @@ type upstreamE2E struct {
 type programs struct {
 	*tree.Tree
 	patched bool
+	// gatesOff is true if patched programs run as they do by default.
+	gatesOff bool
 }
 
 func (p programs) bin() string {
@@ -73,16 +75,15 @@ func (p programs) build(ctx context.Context) error {
 	return buildUnpatched(ctx, p.Tree)
 }
 
-// gates are all of these that a program knows, and those of the features if it has them and they are
-// not to be off.
-func (p programs) gates(ctx context.Context, program string, all map[string]bool, gatesOff bool) (map[string]bool, error) {
+// gates are all of these that a program knows, and those of the features unless they are to be off.
+func (p programs) gates(ctx context.Context, program string, all map[string]bool) (map[string]bool, error) {
 	known, err := e2e.KnownGates(ctx, filepath.Join(p.bin(), program))
 	if err != nil {
 		return nil, err
 	}
 	gates := maps.Clone(all)
 	maps.DeleteFunc(gates, func(gate string, _ bool) bool { return !known[gate] })
-	if p.patched && !gatesOff {
+	if p.patched && !p.gatesOff {
 		for _, gate := range p.Ledger.Gates(p.Release.Name) {
 			gates[gate] = true
 		}
@@ -94,8 +95,6 @@ func (p programs) gates(ctx context.Context, program string, all map[string]bool
 type variant struct {
 	name          string
 	rest, kubelet programs
-	// gatesOff is true if patched programs run as they do by default.
-	gatesOff bool
 }
 
 func runE2E(ctx context.Context, args []string) error {
@@ -135,17 +134,18 @@ func runE2E(ctx context.Context, args []string) error {
 	u.run = e2e.Run{Suite: u.suite, Specs: specs, Only: *only, Procs: *procs, Nodes: *nodes}
 	t.Log("the suite has %d such specs", len(specs))
 
-	with, without := programs{t, true}, programs{t, false}
+	with, without := programs{Tree: t, patched: true}, programs{Tree: t}
 	variants := []variant{{name: "patched", rest: with, kubelet: with}, {name: "unpatched", rest: without, kubelet: without}}
 	if *conformance {
-		variants = slices.Insert(variants, 0, variant{name: "patched-gates-off", rest: with, kubelet: with, gatesOff: true})
+		off := programs{Tree: t, patched: true, gatesOff: true}
+		variants = slices.Insert(variants, 0, variant{name: "patched-gates-off", rest: off, kubelet: off})
 	}
 	if *kubelet != "" {
 		older, err := openTree(*kubelet)
 		if err != nil {
 			return err
 		}
-		olderWith, olderWithout := programs{older, true}, programs{older, false}
+		olderWith, olderWithout := programs{Tree: older, patched: true}, programs{Tree: older}
 		variants = []variant{
 			{name: "patched-control-plane", rest: with, kubelet: olderWithout},
 			{name: "patched-kubelet", rest: without, kubelet: olderWith},
@@ -202,7 +202,7 @@ func (u *upstreamE2E) on(ctx context.Context, v variant) (result *e2e.Result, er
 	if err != nil {
 		return nil, err
 	}
-	gates, err := v.rest.gates(ctx, cluster.APIServer, config.Gates, v.gatesOff)
+	gates, err := v.rest.gates(ctx, cluster.APIServer, config.Gates)
 	if err != nil {
 		return nil, err
 	}
@@ -211,7 +211,7 @@ func (u *upstreamE2E) on(ctx context.Context, v variant) (result *e2e.Result, er
 	var older *cluster.Programs
 	if v.kubelet.Release.Name != v.rest.Release.Name {
 		run.Kubelet = v.kubelet.Release.Name
-		kubeletGates, err := v.kubelet.gates(ctx, cluster.Kubelet, config.Gates, v.gatesOff)
+		kubeletGates, err := v.kubelet.gates(ctx, cluster.Kubelet, config.Gates)
 		if err != nil {
 			return nil, err
 		}

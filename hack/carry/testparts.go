@@ -279,7 +279,7 @@ func upgradePart(ctx context.Context, r *testRun, through []string) error {
 		if err != nil {
 			return err
 		}
-		p := programs{t, !unpatched}
+		p := programs{Tree: t, patched: !unpatched}
 		bin := p.bin()
 		all, bins = append(all, p), append(bins, bin)
 		if off {

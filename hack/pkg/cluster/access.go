@@ -18,17 +18,17 @@ package cluster
 
 import (
 	"context"
+	"maps"
 	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 )
 
 const driverUser = "dra-driver"
 
-// access is what those may do that are not part of Kubernetes.
+// access is what those may do that are in every cluster, but not part of Kubernetes.
 var access = map[string][]rbacv1.PolicyRule{
 	kwokUser: {
 		{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get", "list", "watch"}},
@@ -36,10 +36,6 @@ var access = map[string][]rbacv1.PolicyRule{
 		{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get", "list", "watch", "patch", "update", "delete"}},
 		{APIGroups: []string{"", "events.k8s.io"}, Resources: []string{"events"}, Verbs: []string{"create", "patch", "update"}},
 		{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"get", "list", "watch", "create", "patch", "update"}},
-	},
-	dnsUser: {
-		{APIGroups: []string{""}, Resources: []string{"namespaces", "pods", "services"}, Verbs: []string{"list", "watch"}},
-		{APIGroups: []string{"discovery.k8s.io"}, Resources: []string{"endpointslices"}, Verbs: []string{"list", "watch"}},
 	},
 	driverUser: {
 		{APIGroups: []string{"resource.k8s.io"}, Resources: []string{"resourceclaims"}, Verbs: []string{"get"}},
@@ -51,18 +47,15 @@ var access = map[string][]rbacv1.PolicyRule{
 // applyAccess creates the roles and binds them. Right after the start of the
 // API server its own ones may not all be there yet.
 func (c *Cluster) applyAccess(ctx context.Context) error {
-	config, err := c.Config()
+	client, err := c.clientset()
 	if err != nil {
 		return err
 	}
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return err
+	users := maps.Clone(access)
+	if c.Options.Services {
+		users[dnsUser] = dnsAccess
 	}
-	for user, rules := range access {
-		if user == dnsUser && !c.Options.Services {
-			continue
-		}
+	for user, rules := range users {
 		name := "dra:" + user
 		role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules}
 		binding := &rbacv1.ClusterRoleBinding{

@@ -48,6 +48,15 @@ type Client struct {
 	Version string
 }
 
+// clientset is one of the administrator's for what all releases have.
+func (c *Cluster) clientset() (*kubernetes.Clientset, error) {
+	config, err := c.Config()
+	if err != nil {
+		return nil, err
+	}
+	return kubernetes.NewForConfig(config)
+}
+
 // NewClient returns a client of the administrator's.
 func (c *Cluster) NewClient(ctx context.Context) (*Client, error) {
 	config, err := c.Config()

@@ -33,7 +33,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -100,8 +99,13 @@ func (c *Cluster) common(component string, gates map[string]bool) []string {
 // args is the command line of a component.
 func (c *Cluster) args(component string, gates map[string]bool) ([]string, error) {
 	port := strconv.Itoa(c.Ports[component])
+	bind := "127.0.0.1"
+	if component == APIServer && c.Options.Services {
+		// Pods reach it, through the Service, at the address of a node.
+		bind = "0.0.0.0"
+	}
 	secure := []string{
-		"--bind-address=127.0.0.1",
+		"--bind-address=" + bind,
 		"--secure-port=" + port,
 		"--tls-cert-file=" + c.pki(component+".crt"),
 		"--tls-private-key-file=" + c.pki(component+".key"),
@@ -162,8 +166,7 @@ func (c *Cluster) args(component string, gates map[string]bool) ([]string, error
 			"--audit-log-path=" + c.AuditLog(),
 		})
 		if c.Options.Services {
-			// Pods reach it, through the Service, at the address of a node.
-			args = append(args, "--bind-address=0.0.0.0", "--advertise-address="+c.node().address())
+			args = append(args, "--advertise-address="+c.node().address())
 		} else {
 			// A Service cannot have an endpoint on a loopback address.
 			args = append(args, "--advertise-address=127.0.0.1", "--endpoint-reconciler-type=none")
@@ -311,11 +314,7 @@ func get(ctx context.Context, client *http.Client, url string, limit int64) (str
 // waitForNamespace waits until pods can be created: their service account
 // comes from the controller manager.
 func (c *Cluster) waitForNamespace(ctx context.Context) error {
-	config, err := c.Config()
-	if err != nil {
-		return err
-	}
-	client, err := kubernetes.NewForConfig(config)
+	client, err := c.clientset()
 	if err != nil {
 		return err
 	}

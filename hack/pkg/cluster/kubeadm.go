@@ -76,11 +76,9 @@ func (c *Cluster) kubeadmInit(ctx context.Context) error {
 	if err := os.WriteFile(config, content, 0o600); err != nil {
 		return err
 	}
-	theirs, err := hasProxyRules(ctx)
-	if err != nil {
+	if err := c.findProxyRules(ctx); err != nil {
 		return err
 	}
-	c.OwnProxyRules = !theirs
 	if err := c.startKubeadmKubelet(); err != nil {
 		return err
 	}
@@ -191,15 +189,19 @@ func savedRules(ctx context.Context, program string) (string, error) {
 	return string(out), nil
 }
 
-// hasProxyRules tells whether a kube-proxy or a kubelet was here before.
-func hasProxyRules(ctx context.Context) (bool, error) {
+// findProxyRules notes whether a kube-proxy or a kubelet was here before: then Down leaves its rules
+// alone.
+func (c *Cluster) findProxyRules(ctx context.Context) error {
+	own := true
 	for _, program := range iptables {
 		saved, err := savedRules(ctx, program)
-		if err != nil || withoutProxyRules(saved) != "" {
-			return err == nil, err
+		if err != nil {
+			return err
 		}
+		own = own && withoutProxyRules(saved) == ""
 	}
-	return false, nil
+	c.OwnProxyRules = own
+	return nil
 }
 
 // removeProxyRules removes what kube-proxy made in this machine's network. It does

@@ -31,7 +31,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 
 	"kubernetes-dra/hack/pkg/sys"
 	"kubernetes-dra/hack/pkg/tools"
@@ -633,11 +632,7 @@ func (n *realNode) startKubelet(ctx context.Context, gates map[string]bool) erro
 		return err
 	}
 	// Healthy it is before it registers.
-	admin, err := n.Config()
-	if err != nil {
-		return err
-	}
-	api, err := kubernetes.NewForConfig(admin)
+	api, err := n.clientset()
 	if err != nil {
 		return err
 	}

@@ -27,9 +27,9 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 )
 
 // A cluster has Services if somebody asks for them: a kube-proxy makes them work, and a DNS server
@@ -47,6 +47,11 @@ const (
 	dnsUser      = "coredns"
 )
 
+var dnsAccess = []rbacv1.PolicyRule{
+	{APIGroups: []string{""}, Resources: []string{"namespaces", "pods", "services"}, Verbs: []string{"list", "watch"}},
+	{APIGroups: []string{"discovery.k8s.io"}, Resources: []string{"endpointslices"}, Verbs: []string{"list", "watch"}},
+}
+
 // dnsAddress is where the DNS server listens, on the loopback interface. Pods know it by dnsServiceIP.
 func (c *Cluster) dnsAddress() string   { return c.Options.PodSubnet + ".127.53" }
 func (c *Cluster) dnsServiceIP() string { return c.Options.PodSubnet + ".128.10" }
@@ -63,11 +68,9 @@ func (c *Cluster) startServices(ctx context.Context) error {
 
 func (c *Cluster) startProxy(ctx context.Context) error {
 	start := time.Now()
-	theirs, err := hasProxyRules(ctx)
-	if err != nil {
+	if err := c.findProxyRules(ctx); err != nil {
 		return err
 	}
-	c.OwnProxyRules = !theirs
 	p, err := c.start(Proxy, append(c.common(Proxy, nil),
 		"--kubeconfig="+c.kubeconfig(Proxy),
 		"--hostname-override="+RealNode,
@@ -135,11 +138,7 @@ func (c *Cluster) waitForAnswer(ctx context.Context, p *process, url string) err
 
 // createDNSService makes the Service whose address is in the resolv.conf of pods.
 func (c *Cluster) createDNSService(ctx context.Context) error {
-	config, err := c.Config()
-	if err != nil {
-		return err
-	}
-	client, err := kubernetes.NewForConfig(config)
+	client, err := c.clientset()
 	if err != nil {
 		return err
 	}

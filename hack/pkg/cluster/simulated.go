@@ -235,11 +235,7 @@ func (c *Cluster) startSimulatedNodes(ctx context.Context) error {
 	if err := c.startKwok(ctx); err != nil {
 		return err
 	}
-	config, err := c.Config()
-	if err != nil {
-		return err
-	}
-	client, err := kubernetes.NewForConfig(config)
+	client, err := c.clientset()
 	if err != nil {
 		return err
 	}
@@ -316,11 +312,7 @@ func (c *Cluster) createSimulatedNode(ctx context.Context, client kubernetes.Int
 
 // waitForNodes waits until all nodes are ready.
 func (c *Cluster) waitForNodes(ctx context.Context) error {
-	config, err := c.Config()
-	if err != nil {
-		return err
-	}
-	client, err := kubernetes.NewForConfig(config)
+	client, err := c.clientset()
 	if err != nil {
 		return err
 	}

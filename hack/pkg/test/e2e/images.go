@@ -64,14 +64,13 @@ func (s *Suite) Images(ctx context.Context) ([]image.Image, error) {
 	var images []image.Image
 	for _, img := range all {
 		img.Names = names[img.name]
-		if len(img.Names) == 0 && img.optional {
-			continue
-		}
-		if len(img.Names) == 0 {
+		switch {
+		case len(img.Names) > 0:
+			images = append(images, img.Image)
+		case !img.optional:
 			return nil, fmt.Errorf("neither %s --list-images nor the manifests of %s have an image called %s; is it still in use?",
 				s.program(suiteProgram), s.Tree, img.name)
 		}
-		images = append(images, img.Image)
 	}
 	return images, nil
 }
@@ -96,39 +95,17 @@ func (s *Suite) images() []suiteImage {
 // imageLock has the Debian packages below agnhost, in the repository.
 const imageLock = "hack/images/e2e.lock"
 
-// conformanceImages are those of specs of conformance. Specs execute in some of them what upstream's
-// have from a distribution.
+// conformanceImages are those of specs of conformance.
 func (s *Suite) conformanceImages(ctx context.Context) ([]suiteImage, error) {
-	lock, err := debian.Load(filepath.Join(s.Repo, filepath.FromSlash(imageLock)))
+	system, err := s.systemImage(ctx)
 	if err != nil {
 		return nil, err
-	}
-	content, err := lock.Base(ctx, runtime.GOARCH, debian.Apt{Cache: s.Cache})
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", imageLock, err)
-	}
-	base, err := image.FromTar(content)
-	if err != nil {
-		return nil, err
-	}
-	system := image.Image{
-		Base: base,
-		Files: map[string][]byte{
-			"/etc/passwd":        []byte("root:x:0:0:root:/root:/bin/sh\nuser-defined-in-image:x:1000:1000::/:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n"),
-			"/etc/group":         []byte("root:x:0:\nuser-defined-in-image:x:1000:\ngroup-defined-in-image:x:50000:user-defined-in-image\nnobody:x:65534:\n"),
-			"/etc/nsswitch.conf": []byte("hosts: files dns\n"),
-		},
 	}
 	host := system
 	host.Programs = map[string]string{"/agnhost": s.program(agnhost), "/agnhost-2": s.program(agnhost)}
 	host.Entrypoint, host.Command = []string{"/agnhost"}, []string{"pause"}
-	for _, extension := range []string{"crt", "key"} {
-		content, err := os.ReadFile(filepath.Join(s.Tree, "test", "images", agnhost, "porter", "localhost."+extension))
-		if err != nil {
-			return nil, err
-		}
-		host.Files = maps.Clone(host.Files)
-		host.Files["/localhost."+extension] = content
+	if host, err = s.withFiles(host, filepath.Join(agnhost, "porter"), "localhost.crt", "localhost.key"); err != nil {
+		return nil, err
 	}
 	// It only has to run, and to answer.
 	web := host
@@ -152,22 +129,51 @@ func (s *Suite) conformanceImages(ctx context.Context) ([]suiteImage, error) {
 	}
 	for _, name := range []string{"kitten", "nautilus"} {
 		update := host
-		update.Command, update.Files = []string{"test-webserver"}, maps.Clone(host.Files)
-		for _, file := range []string{name + ".jpg", "data.json"} {
-			content, err := os.ReadFile(filepath.Join(s.Tree, "test", "images", name, "html", file))
-			if err != nil {
-				return nil, err
-			}
-			update.Files["/"+file] = content
+		update.Command = []string{"test-webserver"}
+		if update, err = s.withFiles(update, filepath.Join(name, "html"), name+".jpg", "data.json"); err != nil {
+			return nil, err
 		}
 		images = append(images, suiteImage{name: name, optional: true, Image: update})
 	}
-	for _, img := range s.images() {
-		if img.name != agnhost {
-			images = append(images, img)
-		}
+	others := slices.DeleteFunc(s.images(), func(img suiteImage) bool { return img.name == agnhost })
+	return append(images, others...), nil
+}
+
+// systemImage has a distribution: specs execute programs of it, and want to be certain users.
+func (s *Suite) systemImage(ctx context.Context) (image.Image, error) {
+	lock, err := debian.Load(filepath.Join(s.Repo, filepath.FromSlash(imageLock)))
+	if err != nil {
+		return image.Image{}, err
 	}
-	return images, nil
+	content, err := lock.Base(ctx, runtime.GOARCH, debian.Apt{Cache: s.Cache})
+	if err != nil {
+		return image.Image{}, fmt.Errorf("%s: %w", imageLock, err)
+	}
+	base, err := image.FromTar(content)
+	if err != nil {
+		return image.Image{}, err
+	}
+	return image.Image{
+		Base: base,
+		Files: map[string][]byte{
+			"/etc/passwd":        []byte("root:x:0:0:root:/root:/bin/sh\nuser-defined-in-image:x:1000:1000::/:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n"),
+			"/etc/group":         []byte("root:x:0:\nuser-defined-in-image:x:1000:\ngroup-defined-in-image:x:50000:user-defined-in-image\nnobody:x:65534:\n"),
+			"/etc/nsswitch.conf": []byte("hosts: files dns\n"),
+		},
+	}, nil
+}
+
+// withFiles adds files of the tree's test/images, in the root of the image.
+func (s *Suite) withFiles(img image.Image, dir string, names ...string) (image.Image, error) {
+	img.Files = maps.Clone(img.Files)
+	for _, name := range names {
+		content, err := os.ReadFile(filepath.Join(s.Tree, "test", "images", dir, name))
+		if err != nil {
+			return image.Image{}, err
+		}
+		img.Files["/"+name] = content
+	}
+	return img, nil
 }
 
 var imageField = regexp.MustCompile(`(?m)^\s*(?:- )?image:\s*(\S+)`)

@@ -81,15 +81,18 @@ func (s *Suite) Build(ctx context.Context) error {
 		return err
 	}
 	const stripped = "-ldflags=-s -w"
+	images := []string{"./test/images/" + agnhost, "./test/images/" + devicePlugin}
+	if s.Conformance {
+		images = append(images, "k8s.io/"+sampleAPIServer)
+	}
 	for _, b := range []struct {
 		what, dir string
 		env, args []string
 	}{
 		{"the suite", s.Tree, sys.GoEnviron(), []string{"test", "-c", stripped, "-o", s.program(suiteProgram), "./test/e2e"}},
-		{"what it runs with", s.Tree, sys.GoEnviron(), []string{
-			"build", stripped, "-o", s.Bin + string(filepath.Separator),
-			"github.com/onsi/ginkgo/v2/ginkgo", "./test/images/" + agnhost, "./test/images/" + devicePlugin, "k8s.io/" + sampleAPIServer,
-		}},
+		{"what it runs with", s.Tree, sys.GoEnviron(), append([]string{
+			"build", stripped, "-o", s.Bin + string(filepath.Separator), "github.com/onsi/ginkgo/v2/ginkgo",
+		}, images...)},
 		{"our own part", s.Repo, append(os.Environ(), "GOWORK=off", "CGO_ENABLED=0"), []string{
 			"build", stripped, "-o", s.Bin + string(filepath.Separator), "./hack/pkg/test/e2e/" + hostPathProgram, "./test/cluster/" + pauseProgram,
 		}},
