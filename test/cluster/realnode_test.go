@@ -106,9 +106,10 @@ func (e *env) checkDevices(job, claim string) {
 }
 
 // TestRealNode is the life of a claim on a node with a kubelet: one Job after
-// the other uses it, and in between the node is without the feature.
+// the other uses it, and in between the node is without the feature. It restarts
+// the kubelet, so no other test may start pods there: a container that was being
+// started fails.
 func TestRealNode(t *testing.T) {
-	t.Parallel()
 	onRealNode(t)
 	e := newEnv(t)
 	class := e.devices(1, "real")
