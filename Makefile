@@ -109,6 +109,11 @@ test-e2e: ## Tests of the binaries in real clusters.
 test-kubeadm: ## A release taken home: kubeadm init, the shared-claim story, kubeadm reset. Not part of test: it needs fixed ports.
 	@$(CARRY) test --release "$(RELEASE)" --kubeadm
 
+.PHONY: test-kind
+test-kind: ## A release as a node image of kind: two nodes, the shared-claim story, our specs. Not part of test: it needs a Docker engine.
+	@hack/install-deps.sh docker
+	@$(CARRY) test --release "$(RELEASE)" --kind
+
 .PHONY: test-faults
 test-faults: ## Components that are killed, hang, or are cut off, and ten minutes at full speed. Not part of test.
 	@$(CARRY) test --release "$(RELEASE)" --faults

@@ -30,6 +30,7 @@ require (
 	github.com/containerd/ttrpc v1.2.7
 	github.com/containernetworking/cni v1.3.0
 	github.com/google/go-containerregistry v0.22.1
+	github.com/moby/sys/capability v0.4.0
 	github.com/onsi/ginkgo/v2 v2.28.1
 	github.com/prometheus/client_golang v1.23.2
 	github.com/spdx/tools-golang v0.5.7

@@ -13,15 +13,24 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-# Installs what "make verify" needs from the distribution and is not there. It
-# needs root; for anybody else it names the packages and goes on.
+# Installs what "make verify" needs from the distribution and is not there, or with
+# the argument "docker" what "make test-kind" needs. It needs root; for anybody else
+# it names the packages and goes on.
 
 set -o errexit
 set -o nounset
 set -o pipefail
 
 missing=()
-command -v shellcheck >/dev/null || missing+=(shellcheck)
+case "${1:-}" in
+docker)
+  docker version >/dev/null 2>&1 || command -v dockerd >/dev/null || missing+=(docker.io)
+  command -v mmdebstrap >/dev/null || missing+=(mmdebstrap)
+  ;;
+*)
+  command -v shellcheck >/dev/null || missing+=(shellcheck)
+  ;;
+esac
 
 if [[ ${#missing[@]} -eq 0 ]]; then
   exit 0

@@ -255,6 +255,9 @@ func (u *upstreamE2E) on(ctx context.Context, v variant) (result *e2e.Result, er
 			err = downErr
 		}
 	}()
+	if real, reason := c.HasRealNode(); !real {
+		return nil, fmt.Errorf("the specs need a node with a kubelet: %s", reason)
+	}
 	run.Name, run.LogDir = v.name, filepath.Join(u.Output, "logs", u.name, v.name)
 	start := time.Now()
 	if result, err = run.On(ctx, c); err != nil {

@@ -243,16 +243,37 @@ func clusterPart(ctx context.Context, r *testRun) error {
 
 // kubeadmPart tests a release for this machine: kubeadm init with it, and reset.
 func kubeadmPart(ctx context.Context, r *testRun) error {
-	// Not in the place of one that somebody made with "make release".
-	dir := filepath.Join(r.output, "release-test")
-	build := func() error {
-		return subcommand(ctx, "release", "--release", r.release, "--arch", runtime.GOARCH, "--output", dir, "--untested")
-	}
-	return r.clusterTests(ctx, "release", build, isClusterTest, testrun.Step{
+	return r.releaseTests(ctx, nil, isClusterTest, testrun.Step{
 		Name:  "kubeadm",
-		Env:   []string{"KUBEADM_RELEASE=" + dir},
+		Env:   []string{"KUBEADM_RELEASE=" + r.releaseDir()},
 		Flags: []string{"-timeout=20m", "-count=1", "-run=^TestKubeadm$"},
 	})
+}
+
+// kindPart tests a release for this machine as a node image of kind.
+func kindPart(ctx context.Context, r *testRun) error {
+	needed := append([]string{"coredns", "etcd", "kind"}, tools.Node...)
+	return r.releaseTests(ctx, needed, func(dir string) bool { return dir == "test/cluster/kind" }, testrun.Step{
+		Name:  "kind",
+		Env:   []string{"KIND_RELEASE=" + r.releaseDir()},
+		Flags: []string{"-timeout=60m", "-count=1"},
+	})
+}
+
+// releaseDir is not that of a release that somebody made with "make release".
+func (r *testRun) releaseDir() string { return filepath.Join(r.output, "release-test") }
+
+// releaseTests is clusterTests with a release for this machine, and tools.
+func (r *testRun) releaseTests(ctx context.Context, needed []string, wanted func(dir string) bool, step testrun.Step) error {
+	build := func() error {
+		if len(needed) > 0 {
+			if err := tools.Build(ctx, r.repo, needed, progress()); err != nil {
+				return err
+			}
+		}
+		return subcommand(ctx, "release", "--release", r.release, "--arch", runtime.GOARCH, "--output", r.releaseDir(), "--untested")
+	}
+	return r.clusterTests(ctx, "release", build, wanted, step)
 }
 
 const (

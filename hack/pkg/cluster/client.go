@@ -33,6 +33,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 )
 
 const resourceGroup = "resource.k8s.io"
@@ -63,6 +64,12 @@ func (c *Cluster) NewClient(ctx context.Context) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
+	return ClientFor(ctx, config)
+}
+
+// ClientFor is a client of a cluster that may be another one than those of this package. It changes
+// config.
+func ClientFor(ctx context.Context, config *rest.Config) (*Client, error) {
 	dynamicClient, err := dynamic.NewForConfig(config)
 	if err != nil {
 		return nil, err

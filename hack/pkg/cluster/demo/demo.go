@@ -62,6 +62,7 @@ const (
 type story struct {
 	Options
 	*cluster.Client
+	// cluster is nil if this is another one.
 	cluster *cluster.Cluster
 	start   time.Time
 	// terminal is true if a line can be written over.
@@ -70,25 +71,38 @@ type story struct {
 
 // Run tells the story. The error says at which point it did not come true.
 func Run(ctx context.Context, c *cluster.Cluster, opts Options) error {
-	if opts.Out == nil {
-		opts.Out = os.Stdout
+	client, err := c.NewClient(ctx)
+	if err != nil {
+		return err
 	}
-	if !opts.Network && opts.Pods < 1 {
-		return fmt.Errorf("%d pods are too few", opts.Pods)
+	return run(ctx, &story{Options: opts, Client: client, cluster: c})
+}
+
+// RunOn tells the story of the Job on a cluster that was not made by package cluster. It has to have what
+// that one has: a driver called cluster.DriverName, and an image called cluster.ShellImage.
+func RunOn(ctx context.Context, client *cluster.Client, opts Options) error {
+	if opts.Network {
+		return errors.New("the story of the network driver needs a cluster of package cluster")
 	}
-	s := &story{Options: opts, cluster: c, start: time.Now()}
-	if f, ok := opts.Out.(*os.File); ok {
+	return run(ctx, &story{Options: opts, Client: client})
+}
+
+func run(ctx context.Context, s *story) error {
+	s.start = time.Now()
+	if s.Out == nil {
+		s.Out = os.Stdout
+	}
+	if !s.Network && s.Pods < 1 {
+		return fmt.Errorf("%d pods are too few", s.Pods)
+	}
+	if f, ok := s.Out.(*os.File); ok {
 		info, err := f.Stat()
 		s.terminal = err == nil && info.Mode()&os.ModeCharDevice != 0
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, opts.Timeout, fmt.Errorf("not done after %s", opts.Timeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, s.Timeout, fmt.Errorf("not done after %s", s.Timeout))
 	defer cancel()
-	var err error
-	if s.Client, err = c.NewClient(ctx); err != nil {
-		return err
-	}
 	tell := s.tell
-	if opts.Network {
+	if s.Network {
 		tell = s.tellNetwork
 	}
 	if err := tell(ctx); err != nil {
@@ -164,8 +178,10 @@ func (s *story) tell(ctx context.Context) error {
 		return err
 	}
 	s.say("all %d pods run, %s after the Job was created (%.0f a second)", counts.Running, seconds(begin), float64(s.Pods)/time.Since(begin).Seconds())
-	if real, _ := s.cluster.HasRealNode(); real {
-		s.say("%d of them really do, on the node with a kubelet", counts.OnReal)
+	if s.cluster != nil {
+		if real, _ := s.cluster.HasRealNode(); real {
+			s.say("%d of them really do, on the node with a kubelet", counts.OnReal)
+		}
 	}
 
 	status, err := s.checkClaim(ctx)
@@ -182,6 +198,11 @@ func (s *story) tell(ctx context.Context) error {
 
 func (s *story) job() *batchv1.Job {
 	spec := cluster.PodSpec(claim, "")
+	if s.cluster == nil {
+		// With systemd and version 1 of control groups, runc sometimes cannot freeze the group of a
+		// container that it starts ("unable to freeze"). The kubelet starts it again.
+		spec.RestartPolicy = corev1.RestartPolicyOnFailure
+	}
 	// Otherwise the real node, which is smaller than the simulated ones, gets
 	// almost none of them.
 	spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{

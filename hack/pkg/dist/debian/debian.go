@@ -141,6 +141,12 @@ func Pin(ctx context.Context, file string, a Apt) (*Lock, error) {
 	return l, sys.WriteFile(file, slices.Concat(l.byHand, []byte(pinned), packages), 0o644)
 }
 
+// Address is that of the archive: Mirror, or the one of this machine's apt.
+func (a Apt) Address(ctx context.Context) (string, error) {
+	err := a.findMirror(ctx)
+	return a.Mirror, err
+}
+
 // findMirror sets the mirror if there is none.
 func (a *Apt) findMirror(ctx context.Context) error {
 	if a.Mirror == "" {

@@ -82,7 +82,7 @@ func Build(ctx context.Context, o Options) error {
 		return err
 	}
 	if o.BaseImage == "" {
-		if o.BaseImage, err = defaultBaseImage(ctx, kind); err != nil {
+		if o.BaseImage, err = DefaultBaseImage(ctx, kind); err != nil {
 			return err
 		}
 	}
@@ -176,8 +176,8 @@ func dockerTo(ctx context.Context, stdout io.Writer, args ...string) error {
 
 var baseImageFlag = regexp.MustCompile(`--base-image .*\(default "([^"]+)"\)`)
 
-// defaultBaseImage asks kind for the base image that belongs to its version.
-func defaultBaseImage(ctx context.Context, kind string) (string, error) {
+// DefaultBaseImage asks kind, a program, for the base image that belongs to its version.
+func DefaultBaseImage(ctx context.Context, kind string) (string, error) {
 	args := []string{"build", "node-image", "--help"}
 	out, err := sys.Output(ctx, sys.Command(ctx, "", nil, kind, args...))
 	if err != nil {

@@ -61,11 +61,20 @@ type Run struct {
 	KubeletLacks []string
 }
 
+// Cluster is one for specs: with nodes that have a kubelet.
+type Cluster interface {
+	NewClient(ctx context.Context) (*cluster.Client, error)
+	// Kubeconfig is the path of the administrator's, Kubectl that of the program.
+	Kubeconfig() string
+	Kubectl() string
+	// KubernetesVersion is that of the API server.
+	KubernetesVersion() string
+}
+
+var _ Cluster = &cluster.Cluster{}
+
 // On runs the specs on a cluster that is up.
-func (r *Run) On(ctx context.Context, c *cluster.Cluster) (*Result, error) {
-	if real, reason := c.HasRealNode(); !real {
-		return nil, fmt.Errorf("the specs need a node with a kubelet: %s", reason)
-	}
+func (r *Run) On(ctx context.Context, c Cluster) (*Result, error) {
 	client, err := c.NewClient(ctx)
 	if err != nil {
 		return nil, err
