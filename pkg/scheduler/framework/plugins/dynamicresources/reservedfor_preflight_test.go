@@ -81,6 +81,7 @@ func TestReservedForPreFlight(t *testing.T) {
 		})
 		require.NoError(tCtx, err)
 		assert.Equal(tCtx, tc.claim(), claim)
+		synctest.Wait()
 		assert.Zero(tCtx, tc.p.claimReserver.numClaims())
 	})
 
