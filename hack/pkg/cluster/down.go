@@ -105,7 +105,7 @@ func (c *Cluster) down(ctx context.Context) error {
 
 	if os.Geteuid() == 0 && c.Ports[APIServer] != 0 {
 		for _, n := range c.realNodes() {
-			if err := removeCgroup(ctx, n.of(n.id())); err != nil {
+			if err := RemoveCgroup(ctx, n.of(n.id())); err != nil {
 				errs = append(errs, err)
 			}
 		}

@@ -83,7 +83,7 @@ func (c *Cluster) kubeadmInit(ctx context.Context) error {
 		return err
 	}
 	args := []string{"init", "--config=" + config}
-	if !unifiedCgroups() {
+	if !UnifiedCgroups() {
 		// The kubelet is told that version 1 is meant, but kubeadm wants to
 		// hear it, too.
 		args = append(args, "--ignore-preflight-errors=SystemVerification")

@@ -147,7 +147,7 @@ func lastLine(out string) string {
 // missingControllers says what the kernel or the container in which this runs
 // lacks.
 func missingControllers() string {
-	if unifiedCgroups() {
+	if UnifiedCgroups() {
 		content, err := os.ReadFile(filepath.Join(cgroupRoot, "cgroup.controllers"))
 		if err != nil {
 			return err.Error()
@@ -175,15 +175,15 @@ func missingControllers() string {
 	return ""
 }
 
-// unifiedCgroups is true for version 2.
-func unifiedCgroups() bool {
+// UnifiedCgroups is true for version 2.
+func UnifiedCgroups() bool {
 	_, err := os.Stat(filepath.Join(cgroupRoot, "cgroup.controllers"))
 	return err == nil
 }
 
 // hierarchies are the roots of all cgroup hierarchies: one in version 2.
 func hierarchies() []string {
-	if unifiedCgroups() {
+	if UnifiedCgroups() {
 		return []string{cgroupRoot}
 	}
 	var dirs []string
@@ -200,7 +200,7 @@ func hierarchies() []string {
 
 // createCgroup makes one for all pods of a node, in all hierarchies.
 func createCgroup(name string) error {
-	if unifiedCgroups() {
+	if UnifiedCgroups() {
 		// What the kubelet does for cgroups below its root.
 		for _, controller := range []string{"cpu", "cpuset", "memory", "pids", "io", "hugetlb"} {
 			err := os.WriteFile(filepath.Join(cgroupRoot, "cgroup.subtree_control"), []byte("+"+controller), 0)
@@ -218,7 +218,7 @@ func createCgroup(name string) error {
 			// In version 1 nothing can run in a new cgroup before these
 			// are set.
 			value, err := os.ReadFile(filepath.Join(root, name))
-			if err != nil || unifiedCgroups() {
+			if err != nil || UnifiedCgroups() {
 				continue
 			}
 			if err := os.WriteFile(filepath.Join(dir, name), value, 0); err != nil {
@@ -229,8 +229,8 @@ func createCgroup(name string) error {
 	return nil
 }
 
-// removeCgroup removes that again, with all that is in it.
-func removeCgroup(ctx context.Context, name string) error {
+// RemoveCgroup removes one from all hierarchies, and kills what is in it.
+func RemoveCgroup(ctx context.Context, name string) error {
 	for _, root := range hierarchies() {
 		dir := filepath.Join(root, name)
 		err := poll(ctx, 15*time.Second, "remove cgroup "+dir, func(context.Context) error {

@@ -63,7 +63,7 @@ func (s *subject) newCluster(nodeImage string) *kindCluster {
 	if list, _ := config["nodes"].([]any); len(list) != nodes {
 		s.Fatalf("want %d nodes in kind.yaml, got %v", nodes, config["nodes"])
 	}
-	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err != nil {
+	if !cluster.UnifiedCgroups() {
 		// As docs/install.md says.
 		config["kubeadmConfigPatches"] = []string{"kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\nfailCgroupV1: false\n"}
 	}

@@ -33,6 +33,7 @@ import (
 	"syscall"
 	"time"
 
+	"kubernetes-dra/hack/pkg/cluster"
 	"kubernetes-dra/hack/pkg/sys"
 )
 
@@ -134,7 +135,7 @@ func (e *Engine) Stop(ctx context.Context) error {
 		err = errors.Join(err, errors.New("dockerd does not end"), sys.Signal(e.cmd, syscall.SIGKILL))
 		<-e.exited
 	}
-	return errors.Join(err, e.before.restore(ctx), removeGroups(), e.removeFiles())
+	return errors.Join(err, e.remove(ctx))
 }
 
 // removeLeft removes an engine of a process that could not stop it.
@@ -159,7 +160,12 @@ func (e *Engine) removeLeft(ctx context.Context) error {
 			}
 		}
 	}
-	return errors.Join(e.before.restore(ctx), removeGroups(), e.removeFiles())
+	return e.remove(ctx)
+}
+
+// remove removes what an engine that has ended made.
+func (e *Engine) remove(ctx context.Context) error {
+	return errors.Join(e.before.restore(ctx), cluster.RemoveCgroup(ctx, group), e.removeFiles())
 }
 
 // runsIn tells whether a process has a folder on its command line.
@@ -168,7 +174,7 @@ func runsIn(pid int, dir string) bool {
 	return err == nil && strings.Contains(string(cmdline), dir+"/")
 }
 
-// removeFiles removes the folder. Something that is still mounted in it is not.
+// removeFiles removes the folder, without what is still mounted in it.
 func (e *Engine) removeFiles() error {
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -186,48 +192,6 @@ func (e *Engine) removeFiles() error {
 
 // group is the control group of all containers. Another engine has another one.
 const group = "kubernetes-dra-docker"
-
-// removeGroups removes the control groups of containers.
-func removeGroups() error {
-	roots, err := filepath.Glob("/sys/fs/cgroup/*/" + group)
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for _, root := range append(roots, "/sys/fs/cgroup/"+group) {
-		var dirs []string
-		err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-			if err == nil && d.IsDir() {
-				dirs = append(dirs, path)
-			}
-			return err
-		})
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			errs = append(errs, err)
-		}
-		for _, dir := range slices.Backward(dirs) {
-			errs = append(errs, removeGroup(dir))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// removeGroup kills what is left in a control group, and removes it.
-func removeGroup(dir string) error {
-	var err error
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
-		if err = os.Remove(dir); !errors.Is(err, syscall.EBUSY) {
-			return err
-		}
-		content, _ := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
-		for field := range strings.FieldsSeq(string(content)) {
-			if pid, err := strconv.Atoi(field); err == nil {
-				_ = syscall.Kill(pid, syscall.SIGKILL)
-			}
-		}
-	}
-	return err
-}
 
 const forwarding = "/proc/sys/net/ipv4/ip_forward"
 
