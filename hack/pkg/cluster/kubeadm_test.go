@@ -21,6 +21,7 @@ import (
 	"crypto/rsa"
 	"crypto/x509"
 	"encoding/pem"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -206,5 +207,38 @@ COMMIT
 	}
 	if got := withoutProxyRules("*nat\n:OUTPUT ACCEPT [0:0]\nCOMMIT\n"); got != "" {
 		t.Errorf("there is nothing to remove, but got\n%s", got)
+	}
+}
+
+// TestFindProxyRules checks that rules count as the cluster's own only if none were seen before.
+func TestFindProxyRules(t *testing.T) {
+	const none, some = "*nat\n:OUTPUT ACCEPT [0:0]\nCOMMIT\n", "*nat\n:KUBE-SERVICES - [0:0]\nCOMMIT\n"
+	for name, tc := range map[string]struct {
+		ipv4, ipv6 string
+		exit       int
+		own        bool
+	}{
+		"none":   {ipv4: none, ipv6: none, own: true},
+		"IPv4":   {ipv4: some, ipv6: none},
+		"IPv6":   {ipv4: none, ipv6: some},
+		"failed": {ipv4: none, ipv6: none, exit: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			for program, rules := range map[string]string{"iptables": tc.ipv4, "ip6tables": tc.ipv6} {
+				script := fmt.Sprintf("#!/bin/sh\nprintf '%s'\nexit %d\n", rules, tc.exit)
+				if err := os.WriteFile(filepath.Join(dir, program+"-save"), []byte(script), 0o700); err != nil {
+					t.Fatal(err)
+				}
+			}
+			t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+			c := &Cluster{}
+			if err := c.findProxyRules(t.Context()); (err != nil) != (tc.exit != 0) {
+				t.Fatalf("exit code %d: %v", tc.exit, err)
+			}
+			if c.OwnProxyRules != tc.own {
+				t.Errorf("own rules: %t, want %t", c.OwnProxyRules, tc.own)
+			}
+		})
 	}
 }
