@@ -64,7 +64,9 @@ func (r workloadRef) key() workloadKey {
 // lookupResult is what a lookup found out about the current incarnation or, if
 // there is no observed workload, about all of them.
 type lookupResult struct {
-	at       time.Time
+	at time.Time
+	// uid is that of the incarnation which was asked for.
+	uid      types.UID
 	observed *observedWorkload
 	status   workloadStatus
 }
@@ -77,8 +79,7 @@ func (r *lookupResult) statusOf(uid types.UID) workloadStatus {
 }
 
 // recentStatus returns what is known without asking the API server because
-// it was asked a short while ago, nil if nothing. Whether something is done is
-// never known that way: the incarnation might be too new for that.
+// it was asked a short while ago, nil if nothing.
 func (w *workloads) recentStatus(ref workloadRef, maxAge time.Duration) *workloadStatus {
 	if unknown, wait := w.unknownResource(ref.groupResource()); wait > 0 {
 		return &workloadStatus{
@@ -105,6 +106,12 @@ func (w *workloads) recentStatus(ref workloadRef, maxAge time.Duration) *workloa
 			return nil
 		}
 		status.checkAfter = w.retryInterval
+	case workloadDone:
+		// Any other incarnation might be too new for that. A claim is reviewed before its
+		// pods are listed and again after that: the second review needs no request.
+		if result.uid != ref.UID || status.mayResume {
+			return nil
+		}
 	default:
 		return nil
 	}
@@ -124,7 +131,7 @@ func (ec *Controller) lookUpWorkload(ctx context.Context, ref workloadRef) (*loo
 		}
 	}
 
-	result := &lookupResult{at: w.clock.Now()}
+	result := &lookupResult{at: w.clock.Now(), uid: ref.UID}
 	observed, err := ec.getWorkload(ctx, ref.groupResource(), ref.namespace, ref.Name)
 	var deferred lookupDeferredError
 	switch {

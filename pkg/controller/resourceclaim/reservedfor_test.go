@@ -1564,6 +1564,65 @@ func TestLookups(t *testing.T) {
 	assert.Equal(t, 1, lookups(tt, "done"))
 }
 
+// TestSecondReview checks which workloads get looked up again once it is known that no
+// pod uses the claim.
+func TestSecondReview(t *testing.T) {
+	for name, tc := range map[string]struct {
+		ref      resourceapi.ResourceClaimConsumerReference
+		workload runtime.Object
+		// between happens while the pods are listed.
+		between func(tt *workloadTest)
+		again   []string
+		kept    bool
+	}{
+		"finished job":         {ref: jobRef, workload: completeJob},
+		"deleted job":          {ref: jobRef},
+		"job being deleted":    {ref: jobRef, workload: deleted(job)},
+		"replaced job":         {ref: jobRef, workload: otherJob},
+		"deleted custom":       {ref: customRef},
+		"custom being deleted": {ref: customRef, workload: deleted(custom)},
+		"finished custom":      {ref: customRef, workload: finishedCustom("Complete", "True"), again: []string{"get trainings"}},
+		"resumed custom": {
+			ref: customRef, workload: finishedCustom("Complete", "True"),
+			between: func(tt *workloadTest) {
+				tt.remove(customRef)
+				tt.create(custom)
+			},
+			again: []string{"get trainings"}, kept: true,
+		},
+		"new job": {
+			ref: jobRef,
+			between: func(tt *workloadTest) {
+				tt.create(otherJob)
+				tt.setClaim(workloadClaim(otherJobRef))
+			},
+			again: []string{"get jobs"}, kept: true,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			claim := workloadClaim(tc.ref)
+			objects := []runtime.Object{claim}
+			if tc.workload != nil {
+				objects = append(objects, tc.workload)
+			}
+			tt := newWorkloadTest(t, workloadsEnabled, objects...)
+			var list func()
+			tt.ec.workloads.users.spawn = func(run func()) { list = run }
+			tt.mustSync()
+			assert.Equal(t, []string{"get " + tc.ref.Resource}, tt.requests())
+			list()
+			assert.Equal(t, []string{"list pods"}, tt.requests())
+			if tc.between != nil {
+				tc.between(tt)
+			}
+
+			tt.mustSync()
+			assert.Equal(t, tc.again, tt.requests())
+			assert.Equal(t, tc.kept, len(tt.getClaim().Status.ReservedFor) > 0, "reserved")
+		})
+	}
+}
+
 // TestLookupLimit checks that polling many workloads is limited.
 func TestLookupLimit(t *testing.T) {
 	tt := newWorkloadTest(t, workloadsEnabled, workloadClaim(customRef), custom)

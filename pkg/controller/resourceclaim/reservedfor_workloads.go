@@ -164,6 +164,8 @@ type workloadStatus struct {
 	// explanation is for users and completes a sentence which starts with the
 	// name of the workload.
 	explanation string
+	// mayResume is set for a workload which is done only as long as nobody changes its status.
+	mayResume bool
 	// checkAfter is how long to wait before looking again.
 	checkAfter time.Duration
 }
@@ -361,7 +363,8 @@ func workloadStatusOf(obj metav1.Object) workloadStatus {
 		}
 	case *unstructured.Unstructured:
 		if condition := finishedCondition(obj); condition != "" {
-			return workloadStatus{state: workloadDone, explanation: fmt.Sprintf("has finished (%s)", condition)}
+			// In contrast to a Job, nothing prevents the removal of that condition.
+			return workloadStatus{state: workloadDone, mayResume: true, explanation: fmt.Sprintf("has finished (%s)", condition)}
 		}
 	}
 	return workloadStatus{state: workloadActive, explanation: "might start more pods"}
