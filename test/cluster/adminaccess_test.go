@@ -401,13 +401,7 @@ func TestMonitorWithoutFeature(t *testing.T) {
 	t.Logf("event about the pod: %s", other.event("Pod", waiting.Name, disabled))
 
 	// A claim that exists does not get allocated.
-	claim := e.Claim("claim", class, nil)
-	requests := []any{map[string]any{"name": "device", "exactly": map[string]any{"deviceClassName": class, "adminAccess": true}}}
-	if e.Version == "v1beta1" {
-		requests = []any{map[string]any{"name": "device", "deviceClassName": class, "adminAccess": true}}
-	}
-	claim.Object["spec"] = map[string]any{"devices": map[string]any{"requests": requests}}
-	if _, err := e.Claims(meanwhile).Create(e.ctx, claim, metav1.CreateOptions{}); err != nil {
+	if _, err := e.Claims(meanwhile).Create(e.ctx, e.AdminClaim("claim", class, "ExactCount"), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	direct := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "direct"}, Spec: cluster.PodSpec("claim", untilTold)}

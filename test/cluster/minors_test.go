@@ -182,17 +182,7 @@ func (w *workloads) createMonitor() {
 	if _, err := w.CoreV1().Namespaces().Patch(w.ctx, w.namespace, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
 		w.Fatal(err)
 	}
-	claim := w.Claim("monitor", w.class, nil)
-	requests, _, err := unstructured.NestedFieldNoCopy(claim.Object, "spec", "devices", "requests")
-	if err != nil {
-		w.Fatal(err)
-	}
-	request := requests.([]any)[0].(map[string]any)
-	if exactly, ok := request["exactly"].(map[string]any); ok {
-		request = exactly
-	}
-	request["adminAccess"], request["allocationMode"] = true, "All"
-	if _, err := w.Claims(w.namespace).Create(w.ctx, claim, metav1.CreateOptions{}); err != nil {
+	if _, err := w.Claims(w.namespace).Create(w.ctx, w.AdminClaim("monitor", w.class, "All"), metav1.CreateOptions{}); err != nil {
 		w.Fatal(err)
 	}
 	w.job("monitor", 1, cluster.PodSpec("monitor", ""), nil)

@@ -185,6 +185,19 @@ func (c *Client) Claim(name, class string, consumer *Consumer) *unstructured.Uns
 	return c.object("ResourceClaim", name, map[string]any{"spec": spec})
 }
 
+// AdminClaim returns one with admin access to a device, or to all devices of the class. The
+// allocation mode is ExactCount or All.
+func (c *Client) AdminClaim(name, class, allocationMode string) *unstructured.Unstructured {
+	claim := c.Claim(name, class, nil)
+	requests := claim.Object["spec"].(map[string]any)["devices"].(map[string]any)["requests"].([]any)
+	request := requests[0].(map[string]any)
+	if exactly, ok := request["exactly"].(map[string]any); ok {
+		request = exactly
+	}
+	request["adminAccess"], request["allocationMode"] = true, allocationMode
+	return claim
+}
+
 // ClaimStatus is what matters of a claim.
 type ClaimStatus struct {
 	UID               types.UID
