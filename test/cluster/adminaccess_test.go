@@ -42,10 +42,11 @@ const adminGate = "DRAAdminAccess"
 // the release has.
 func (e *env) example(name string) string {
 	e.Helper()
-	if e.Version == "v1beta1" && strings.HasPrefix(name, "monitor") {
-		name += "-v1beta1"
+	file := name + ".yaml"
+	if strings.HasPrefix(name, "monitor") {
+		file = cluster.Manifest(name, e.Version)
 	}
-	data, err := os.ReadFile(filepath.Join(repo, "examples", "adminaccess", name+".yaml"))
+	data, err := os.ReadFile(filepath.Join(repo, "examples", "adminaccess", file))
 	if err != nil {
 		e.Fatal(err)
 	}

@@ -32,10 +32,7 @@ import (
 func TestManifest(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
-	name := "job.yaml"
-	if e.Version == "v1beta1" {
-		name = "job-v1beta1.yaml"
-	}
+	name := cluster.Manifest("job", e.Version)
 	content, err := os.ReadFile(filepath.Join(repo, "examples/reservedfor", name))
 	if err != nil {
 		t.Fatal(err)

@@ -102,6 +102,15 @@ func ClientFor(ctx context.Context, config *rest.Config) (*Client, error) {
 	return nil, fmt.Errorf("the API server does not serve %s", resourceGroup)
 }
 
+// Manifest is the file with a manifest of the examples, for a server whose newest version of
+// the API is the given one. A server without v1 has v1beta1.
+func Manifest(name, version string) string {
+	if version != "v1" {
+		name += "-v1beta1"
+	}
+	return name + ".yaml"
+}
+
 // Resource identifies one of resource.k8s.io.
 func (c *Client) Resource(name string) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: resourceGroup, Version: c.Version, Resource: name}

@@ -450,3 +450,12 @@ func TestMountPoints(t *testing.T) {
 		})
 	}
 }
+
+// TestManifest checks that each version of the API has a manifest which its servers take.
+func TestManifest(t *testing.T) {
+	for version, want := range map[string]string{"v1": "pods.yaml", "v1beta2": "pods-v1beta1.yaml", "v1beta1": "pods-v1beta1.yaml"} {
+		if got := Manifest("pods", version); got != want {
+			t.Errorf("%s: %s, want %s", version, got, want)
+		}
+	}
+}

@@ -65,11 +65,7 @@ func (c *Cluster) NetworkDriver() (string, error) {
 // NetworkExample is the manifest of two pods with a second interface, in a version of the
 // API that the cluster serves.
 func (c *Cluster) NetworkExample(version string) (string, error) {
-	name := "pods"
-	if version == "v1beta1" {
-		name += "-v1beta1"
-	}
-	return c.readReplaced("examples/network/"+name+".yaml",
+	return c.readReplaced("examples/network/"+Manifest("pods", version),
 		"bridge: storage0", "bridge: "+c.NetworkBridge(),
 		"    spec:\n      resourceClaims:", "    spec:\n      terminationGracePeriodSeconds: 1\n      resourceClaims:",
 	)
