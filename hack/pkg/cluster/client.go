@@ -177,13 +177,7 @@ type Consumer struct {
 // Claim returns one for a device, reserved for each of its pods if there is no
 // consumer.
 func (c *Client) Claim(name, class string, consumer *Consumer) *unstructured.Unstructured {
-	request := map[string]any{"name": "device"}
-	if c.Version == "v1beta1" {
-		request["deviceClassName"] = class
-	} else {
-		request["exactly"] = map[string]any{"deviceClassName": class}
-	}
-	spec := map[string]any{"devices": map[string]any{"requests": []any{request}}}
+	spec := c.claimSpec(map[string]any{"deviceClassName": class})
 	if consumer != nil {
 		ref := map[string]any{"apiGroup": consumer.APIGroup, "resource": consumer.Resource, "name": consumer.Name}
 		if consumer.UID != "" {
@@ -197,14 +191,17 @@ func (c *Client) Claim(name, class string, consumer *Consumer) *unstructured.Uns
 // AdminClaim returns one with admin access to a device, or to all devices of the class. The
 // allocation mode is ExactCount or All.
 func (c *Client) AdminClaim(name, class, allocationMode string) *unstructured.Unstructured {
-	claim := c.Claim(name, class, nil)
-	requests := claim.Object["spec"].(map[string]any)["devices"].(map[string]any)["requests"].([]any)
-	request := requests[0].(map[string]any)
-	if exactly, ok := request["exactly"].(map[string]any); ok {
-		request = exactly
+	spec := c.claimSpec(map[string]any{"deviceClassName": class, "adminAccess": true, "allocationMode": allocationMode})
+	return c.object("ResourceClaim", name, map[string]any{"spec": spec})
+}
+
+// claimSpec has one request with the given fields.
+func (c *Client) claimSpec(request map[string]any) map[string]any {
+	if c.Version != "v1beta1" {
+		request = map[string]any{"exactly": request}
 	}
-	request["adminAccess"], request["allocationMode"] = true, allocationMode
-	return claim
+	request["name"] = "device"
+	return map[string]any{"devices": map[string]any{"requests": []any{request}}}
 }
 
 // ClaimStatus is what matters of a claim.

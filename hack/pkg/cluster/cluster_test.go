@@ -23,10 +23,12 @@ import (
 	"encoding/pem"
 	"errors"
 	"io/fs"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -456,6 +458,24 @@ func TestManifest(t *testing.T) {
 	for version, want := range map[string]string{"v1": "pods.yaml", "v1beta2": "pods-v1beta1.yaml", "v1beta1": "pods-v1beta1.yaml"} {
 		if got := Manifest("pods", version); got != want {
 			t.Errorf("%s: %s, want %s", version, got, want)
+		}
+	}
+}
+
+// TestAdminClaim checks where each version of the API has the fields of a request.
+func TestAdminClaim(t *testing.T) {
+	fields := map[string]any{"deviceClassName": "class", "adminAccess": true, "allocationMode": "All"}
+	nested := map[string]any{"name": "device", "exactly": fields}
+	flat := maps.Clone(fields)
+	flat["name"] = "device"
+	for version, want := range map[string]map[string]any{"v1": nested, "v1beta2": nested, "v1beta1": flat} {
+		claim := (&Client{Version: version}).AdminClaim("monitor", "class", "All")
+		spec := map[string]any{"devices": map[string]any{"requests": []any{want}}}
+		if got := claim.Object["spec"]; !reflect.DeepEqual(got, spec) {
+			t.Errorf("%s: %v, want %v", version, got, spec)
+		}
+		if got := claim.GetAPIVersion(); got != "resource.k8s.io/"+version {
+			t.Errorf("%s: %s", version, got)
 		}
 	}
 }
