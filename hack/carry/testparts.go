@@ -210,10 +210,9 @@ func integrationPart(ctx context.Context, r *testRun) error {
 
 	env := []string{"PATH=" + tools.Dir(r.repo) + string(filepath.ListSeparator) + os.Getenv("PATH"), "TMPDIR=" + temp}
 	flags := []string{"timeout=40m", fmt.Sprintf("short=%t", r.short)}
-	upstream := func(t testplan.Target) bool { return !t.OnlyOurs() }
 	for _, step := range []testrun.Step{
 		{Name: "integration", Packages: testplan.Packages(targets, anyTarget)},
-		{Name: "integration, gates on", Packages: testplan.Packages(targets, upstream), Env: []string{testplan.GatesVariable + "=true"}},
+		{Name: "integration, gates on", Packages: testplan.Packages(r.plan.UpstreamIntegration(targets), anyTarget), Env: []string{testplan.GatesVariable + "=true"}},
 	} {
 		if len(step.Packages) == 0 {
 			continue

@@ -91,15 +91,29 @@ var forced = []struct {
 const reservedFor = "DRAReservedForWorkloads"
 
 // Exceptions are those of upstream's tests that do not run with the gates on, as the ledger
-// has them for the release.
+// has them for the release. Each must still exist, but for the names of sub-tests, which
+// only a run knows.
 func (p *Plan) Exceptions() ([]ledger.UpstreamTest, error) {
+	targets := slices.Concat(p.Unit, p.Integration)
 	for _, e := range p.exceptions {
-		i := slices.IndexFunc(p.Unit, func(t Target) bool { return t.Dir == filepath.Join(p.Tree, e.Dir) })
-		if i < 0 || !slices.Contains(p.Unit[i].Tests, e.Test) {
-			return nil, fmt.Errorf("release %s has no test %s in %s any more, which was not to run with the feature gates on: remove it from failsWithGates in %s", p.Release, e.Test, e.Dir, ledger.Path)
+		function, _, _ := strings.Cut(e.Test, "/")
+		i := slices.IndexFunc(targets, func(t Target) bool { return t.Dir == filepath.Join(p.Tree, e.Dir) })
+		if i < 0 || !slices.Contains(targets[i].Tests, function) {
+			return nil, fmt.Errorf("release %s has no test %s in %s any more, which was not to run with the feature gates on: remove it from failsWithGates in %s", p.Release, function, e.Dir, ledger.Path)
 		}
 	}
 	return p.exceptions, nil
+}
+
+// exceptionsIn are the names of those in one package.
+func (p *Plan) exceptionsIn(t Target) []string {
+	var names []string
+	for _, e := range p.exceptions {
+		if t.Dir == filepath.Join(p.Tree, e.Dir) {
+			names = append(names, e.Test)
+		}
+	}
+	return names
 }
 
 // Plan is what gets tested in a tree.
@@ -388,20 +402,14 @@ func (p *Plan) GatesOn(dir string) (targets []Target, flag string, err error) {
 	if err != nil {
 		return nil, "", err
 	}
-	exceptions, err := p.Exceptions()
-	if err != nil {
+	if _, err := p.Exceptions(); err != nil {
 		return nil, "", err
 	}
 	for _, t := range p.Unit {
 		if !t.Gated || t.OnlyOurs() {
 			continue
 		}
-		t.Skip = slices.Clone(t.Own)
-		for _, e := range exceptions {
-			if t.Dir == filepath.Join(p.Tree, e.Dir) {
-				t.Skip = append(t.Skip, e.Test)
-			}
-		}
+		t.Skip = slices.Concat(t.Own, p.exceptionsIn(t))
 		t.Proof = testrun.GateProof
 		if err := o.GateFile(t.Dir, t.Name, "", p.Gates); err != nil {
 			return nil, "", err
@@ -426,6 +434,16 @@ func (p *Plan) GatesOn(dir string) (targets []Target, flag string, err error) {
 // GatesVariable is the environment variable which turns the feature gates on
 // in the binaries that Compile builds.
 const GatesVariable = "CARRY_FEATURE_GATES_ON"
+
+// UpstreamIntegration are those of the compiled packages with integration tests of upstream,
+// as they run with the feature gates on.
+func (p *Plan) UpstreamIntegration(compiled []Target) []Target {
+	targets := slices.DeleteFunc(slices.Clone(compiled), Target.OnlyOurs)
+	for i, t := range targets {
+		targets[i].Skip = p.exceptionsIn(t)
+	}
+	return targets
+}
 
 // Compile builds the binaries of the integration tests into a directory. One binary
 // serves for both, with the gates off and on: linking takes long.

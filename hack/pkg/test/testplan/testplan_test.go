@@ -474,6 +474,27 @@ func TestExceptions(t *testing.T) {
 	}
 }
 
+// The same for integration tests, where it may be a sub-test.
+func TestExceptionsIntegration(t *testing.T) {
+	const subTest = "TestAll/default/Pod"
+	p := &Plan{Tree: "/tree", exceptions: []ledger.UpstreamTest{{Dir: "test/integration/x", Test: subTest, Why: "w"}}}
+	p.Integration = []Target{
+		{Package: testrun.Package{Dir: "/tree/test/integration/x"}, Tests: []string{"TestAll"}},
+		{Package: testrun.Package{Dir: "/tree/test/integration/y"}, Tests: []string{"TestAll"}},
+		{Package: testrun.Package{Dir: "/tree/test/integration/z", Own: []string{"TestOurs"}}, Tests: []string{"TestOurs"}},
+	}
+	if got, err := p.Exceptions(); err != nil || len(got) != 1 {
+		t.Errorf("got %v, %v, want one", got, err)
+	}
+	got := p.UpstreamIntegration(p.Integration)
+	if len(got) != 2 || !slices.Equal(got[0].Skip, []string{subTest}) || len(got[1].Skip) > 0 {
+		t.Errorf("got %+v, want two packages, the first without %s", got, subTest)
+	}
+	if len(p.Integration) != 3 || len(p.Integration[0].Skip) > 0 {
+		t.Errorf("what runs with the gates off changed: %+v", p.Integration)
+	}
+}
+
 // Gates that features depend on are turned on as well where they are off by default.
 func TestGates(t *testing.T) {
 	l, err := ledger.Parse([]byte(`

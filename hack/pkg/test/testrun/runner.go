@@ -56,7 +56,7 @@ type Package struct {
 	Binary string
 	// Own has the test functions which are ours.
 	Own []string
-	// Skip has test functions which shall not run.
+	// Skip has test functions and sub-tests ("TestA/b") which shall not run.
 	Skip []string
 	// Proof is the name of a test which must be seen to pass, see
 	// [Overlay.GateFile]. It is not counted.
@@ -678,17 +678,27 @@ func skipReason(out tail) string {
 	return "no reason given"
 }
 
-// skipPattern matches exactly the given test functions.
+// skipPattern matches exactly the given test functions and sub-tests. The go command splits
+// a pattern at each bar and slash outside of brackets.
 func skipPattern(names []string) string {
-	if len(names) == 0 {
-		return ""
-	}
 	names = slices.Clone(names)
 	slices.Sort(names)
-	for i := range names {
-		names[i] = regexp.QuoteMeta(names[i])
+	var functions, patterns []string
+	for _, name := range slices.Compact(names) {
+		parts := strings.Split(name, "/")
+		for i := range parts {
+			parts[i] = regexp.QuoteMeta(parts[i])
+		}
+		if len(parts) == 1 {
+			functions = append(functions, parts[0])
+		} else {
+			patterns = append(patterns, "^"+strings.Join(parts, "$/^")+"$")
+		}
 	}
-	return "^(" + strings.Join(slices.Compact(names), "|") + ")$"
+	if len(functions) > 0 {
+		patterns = append(patterns, "^("+strings.Join(functions, "|")+")$")
+	}
+	return strings.Join(patterns, "|")
 }
 
 func round(d time.Duration) string {

@@ -341,6 +341,11 @@ func TestData(t *testing.T) {
 	}
 }
 func TestUnwanted(t *testing.T) { t.Error("should not run") }
+func TestParts(t *testing.T) {
+	t.Run("wanted", func(t *testing.T) {})
+	t.Run("unwanted", func(t *testing.T) { t.Error("should not run") })
+	t.Run("unwanted-not", func(t *testing.T) {})
+}
 func TestFlaky(t *testing.T) {
 	if attempt("flaky") < 2 {
 		t.Error("once more")
@@ -357,12 +362,12 @@ func TestFlaky(t *testing.T) {
 		Name:     "step",
 		Env:      []string{"EXTRA=yes"},
 		Flags:    []string{"-timeout=1m"},
-		Packages: []Package{{Path: "example.com/m/p", Dir: filepath.Join(dir, "p"), Binary: binary, Skip: []string{"TestUnwanted"}}},
+		Packages: []Package{{Path: "example.com/m/p", Dir: filepath.Join(dir, "p"), Binary: binary, Skip: []string{"TestParts/unwanted", "TestUnwanted"}}},
 	})
 	if err != nil {
 		t.Errorf("unexpected error: %v", err)
 	}
-	if last := lastLine(out); last != "2 passed, 0 failed, 0 skipped" {
+	if last := lastLine(out); last != "3 passed, 0 failed, 0 skipped" {
 		t.Errorf("unexpected result:\n%s", out)
 	}
 	expect(t, out, `TestFlaky \(step\): run again 1 times, passed then`)
