@@ -37,6 +37,9 @@ PROXY_BASE ?=
 UNTESTED ?=
 # KUBELET is the older release of the kubelet in "make test-e2e-upstream".
 KUBELET ?=
+# VARIANT is the one part of "make test-e2e-upstream" or "make test-conformance" to run, patched for
+# example. It is compared with what the others found before.
+VARIANT ?=
 # UPGRADE are the releases that "make test-upgrade" goes through, "1.36 upstream-1.37" for example.
 # "off-1.37" is a release without its feature gates.
 UPGRADE ?=
@@ -124,11 +127,11 @@ test-upgrade: ## A cluster that runs goes from patched to unpatched binaries and
 
 .PHONY: test-e2e-upstream
 test-e2e-upstream: deps ## Upstream's DRA specs on a cluster, patched beside unpatched. Not part of test: it takes half an hour.
-	@$(CARRY) e2e --release "$(RELEASE)" $(if $(KUBELET),--kubelet "$(KUBELET)")
+	@$(CARRY) e2e --release "$(RELEASE)" $(if $(KUBELET),--kubelet "$(KUBELET)") $(if $(VARIANT),--variant "$(VARIANT)")
 
 .PHONY: test-conformance
 test-conformance: deps ## Upstream's conformance specs on a cluster: patched with gates off, with gates on, unpatched. Not part of test: it takes hours.
-	@$(CARRY) e2e --conformance --release "$(RELEASE)"
+	@$(CARRY) e2e --conformance --release "$(RELEASE)" $(if $(VARIANT),--variant "$(VARIANT)")
 
 .PHONY: fuzz
 fuzz: ## Each fuzz target for FUZZTIME (2m). Not part of test, which runs their seeds.

@@ -18,9 +18,9 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -37,7 +37,7 @@ import (
 func init() {
 	register(command{
 		name:  "e2e",
-		args:  "[--release 1.36] [--conformance | --kubelet 1.34] [--only text] [--nodes 2] [--procs 8]",
+		args:  "[--release 1.36] [--conformance | --kubelet 1.34] [--variant name] [--only text] [--nodes 2] [--procs 8]",
 		short: "run upstream's DRA specs, or those of conformance, on a cluster, patched and unpatched",
 		run:   runE2E,
 	})
@@ -91,6 +91,9 @@ func (p programs) gates(ctx context.Context, program string, all map[string]bool
 	return gates, nil
 }
 
+// unpatchedVariant is the one that others are compared with.
+const unpatchedVariant = "unpatched"
+
 // variant is what the suite runs on. The kubelet may be of an older release than the rest.
 type variant struct {
 	name          string
@@ -102,6 +105,7 @@ func runE2E(ctx context.Context, args []string) error {
 	release := flags.String("release", "", "release to test (default: that of the ledger)")
 	kubelet := flags.String("kubelet", "", "release of the kubelet, up to three minors older (default: the same). Then the control plane is patched, or the kubelet, or none")
 	conformance := flags.Bool("conformance", false, "run the specs of conformance: patched with gates off, with gates on, and unpatched")
+	one := flags.String("variant", "", "run only this one, patched for example, and compare it with what the others found on the same tree (default: all)")
 	only := flags.String("only", "", "run only specs whose name has this text")
 	nodes := flags.Int("nodes", 3, "number of nodes with a kubelet. Some specs need three")
 	procs := flags.Int("procs", 8, "number of specs that run at the same time")
@@ -116,12 +120,23 @@ func runE2E(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := t.Build(ctx); err != nil {
+	variants, err := e2eVariants(t, *conformance, *kubelet)
+	if err != nil {
+		return err
+	}
+	if *one != "" && !slices.ContainsFunc(variants, func(v variant) bool { return v.name == *one }) {
+		return fmt.Errorf("--variant %s: it is none of %v", *one, variants)
+	}
+	state, err := t.Build(ctx)
+	if err != nil {
 		return err
 	}
 	u := &upstreamE2E{Tree: t, name: "e2e-upstream", podSubnet: *podSubnet}
-	if *conformance {
+	switch {
+	case *conformance:
 		u.name = "conformance"
+	case *kubelet != "":
+		u.name += "-kubelet-" + *kubelet
 	}
 	u.suite = &e2e.Suite{Repo: t.Repo, Tree: t.Dir(), Bin: filepath.Join(t.Output, "e2e", "bin"), Cache: t.Cache, Conformance: *conformance, Log: t.Log}
 	if err := u.suite.Build(ctx); err != nil {
@@ -133,54 +148,91 @@ func runE2E(ctx context.Context, args []string) error {
 	}
 	u.run = e2e.Run{Suite: u.suite, Specs: specs, Only: *only, Procs: *procs, Nodes: *nodes}
 	t.Log("the suite has %d such specs", len(specs))
-
-	with, without := programs{Tree: t, patched: true}, programs{Tree: t}
-	variants := []variant{{name: "patched", rest: with, kubelet: with}, {name: "unpatched", rest: without, kubelet: without}}
-	if *conformance {
-		off := programs{Tree: t, patched: true, gatesOff: true}
-		variants = slices.Insert(variants, 0, variant{name: "patched-gates-off", rest: off, kubelet: off})
-	}
-	if *kubelet != "" {
-		older, err := openTree(*kubelet)
-		if err != nil {
-			return err
-		}
-		olderWith, olderWithout := programs{Tree: older, patched: true}, programs{Tree: older}
-		variants = []variant{
-			{name: "patched-control-plane", rest: with, kubelet: olderWithout},
-			{name: "patched-kubelet", rest: without, kubelet: olderWith},
-			{name: "unpatched", rest: without, kubelet: olderWithout},
-		}
+	if u.run.Tree, err = t.Content(ctx, state); err != nil {
+		return err
 	}
 	var results []*e2e.Result
 	for _, v := range variants {
-		result, err := u.on(ctx, v)
+		result, err := u.result(ctx, v, *one == "" || *one == v.name)
 		if err != nil {
 			return err
 		}
-		results = append(results, result)
-	}
-
-	unpatched := results[len(results)-1]
-	summary, worse := e2e.Summary(results...), 0
-	for _, patched := range results[:len(results)-1] {
-		difference := e2e.Compare(patched, unpatched)
-		if worse += len(difference.Worse); len(results) > 2 {
-			summary += "\n" + patched.Name + ":\n"
+		if result != nil {
+			results = append(results, result)
 		}
-		summary += difference.String()
 	}
-	data, err := json.MarshalIndent(results, "", "  ")
+	return u.report(results)
+}
+
+// e2eVariants are what the suite runs on, the unpatched one last.
+func e2eVariants(t *tree.Tree, conformance bool, kubelet string) ([]variant, error) {
+	with, without := programs{Tree: t, patched: true}, programs{Tree: t}
+	if kubelet != "" {
+		older, err := openTree(kubelet)
+		if err != nil {
+			return nil, err
+		}
+		olderWith, olderWithout := programs{Tree: older, patched: true}, programs{Tree: older}
+		return []variant{
+			{name: "patched-control-plane", rest: with, kubelet: olderWithout},
+			{name: "patched-kubelet", rest: without, kubelet: olderWith},
+			{name: unpatchedVariant, rest: without, kubelet: olderWithout},
+		}, nil
+	}
+	variants := []variant{{name: "patched", rest: with, kubelet: with}, {name: unpatchedVariant, rest: without, kubelet: without}}
+	if conformance {
+		off := programs{Tree: t, patched: true, gatesOff: true}
+		variants = slices.Insert(variants, 0, variant{name: "patched-gates-off", rest: off, kubelet: off})
+	}
+	return variants, nil
+}
+
+func (v variant) String() string { return v.name }
+
+func (u *upstreamE2E) logs() string { return filepath.Join(u.Output, "logs", u.name) }
+
+// result runs a variant, or reads what it found before. That is nil if there is nothing which
+// can be compared. What was found is saved at once: each variant takes long.
+func (u *upstreamE2E) result(ctx context.Context, v variant, run bool) (*e2e.Result, error) {
+	file := filepath.Join(u.logs(), v.name, "result.json")
+	if !run {
+		result, err := e2e.Load(file)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, nil
+		} else if err != nil {
+			return nil, err
+		}
+		if result.Tree != u.run.Tree || result.Only != u.run.Only || result.Nodes != u.run.Nodes {
+			u.Log("%s: what was found before is left out: the tree, --only or --nodes was another one", v.name)
+			return nil, nil
+		}
+		return result, nil
+	}
+	result, err := u.on(ctx, v)
 	if err != nil {
+		return nil, err
+	}
+	return result, result.Save(file)
+}
+
+// report compares results with the last one, which is that of unpatched programs.
+func (u *upstreamE2E) report(results []*e2e.Result) error {
+	last := len(results) - 1
+	summary, worse := e2e.Summary(results...), 0
+	if results[last].Name != unpatchedVariant {
+		last++
+		summary += "\nthere is nothing to compare with: " + unpatchedVariant + " was not run\n"
+	} else {
+		for _, patched := range results[:last] {
+			difference := e2e.Compare(patched, results[last])
+			worse += len(difference.Worse)
+			summary += "\n" + patched.Name + " beside " + unpatchedVariant + ":\n" + difference.String()
+		}
+	}
+	if err := os.WriteFile(filepath.Join(u.logs(), "summary.txt"), []byte(summary), 0o644); err != nil {
 		return err
 	}
-	logs := filepath.Join(t.Output, "logs", u.name)
-	for name, content := range map[string]string{"results.json": string(data) + "\n", "summary.txt": summary} {
-		if err := os.WriteFile(filepath.Join(logs, name), []byte(content), 0o644); err != nil {
-			return err
-		}
-	}
-	fmt.Printf("\n%s\nalso in %s, with the output of the suite\n", summary, logs)
+	fmt.Printf("\n%s\nalso in %s, with the output of the suite\n", summary, u.logs())
 	if worse > 0 {
 		return fmt.Errorf("%d specs fail with the patches and do not without them", worse)
 	}
@@ -258,7 +310,7 @@ func (u *upstreamE2E) on(ctx context.Context, v variant) (result *e2e.Result, er
 	if real, reason := c.HasRealNode(); !real {
 		return nil, fmt.Errorf("the specs need a node with a kubelet: %s", reason)
 	}
-	run.Name, run.LogDir = v.name, filepath.Join(u.Output, "logs", u.name, v.name)
+	run.Name, run.LogDir = v.name, filepath.Join(u.logs(), v.name)
 	start := time.Now()
 	if result, err = run.On(ctx, c); err != nil {
 		return nil, err

@@ -253,7 +253,7 @@ func TestRead(t *testing.T) {
 	}}}
 	selected := specs("[DRA] passes", "[DRA] passes at last", "[DRA] fails", "[DRA] panics", "[DRA] wants nodes", "[DRA] is filtered out",
 		"[DRA] has no time", "[DRA] is pending", "[DRA] is there twice", "[DRA] is missing")
-	r := &Result{Name: "patched", Version: "v1.36.3"}
+	r := &Result{Name: "patched", Version: "v1.36.3", Tree: "tree", Only: "DRA", Nodes: 3}
 	if err := r.read(reports, selected, map[string]string{"[DRA] is filtered out": "needs A, which is not on"}); err != nil {
 		t.Fatal(err)
 	}
@@ -284,6 +284,14 @@ func TestRead(t *testing.T) {
 	}
 	if len(got) != len(want) {
 		t.Errorf("got %d specs, want %d", len(got), len(want))
+	}
+
+	file := filepath.Join(t.TempDir(), "result.json")
+	if err := r.Save(file); err != nil {
+		t.Fatal(err)
+	}
+	if loaded, err := Load(file); err != nil || !reflect.DeepEqual(loaded, r) {
+		t.Errorf("saved %+v, loaded %+v, %v", r, loaded, err)
 	}
 
 	summary := Summary(r)

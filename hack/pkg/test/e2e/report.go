@@ -18,9 +18,11 @@ package e2e
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -51,9 +53,35 @@ type SpecResult struct {
 
 // Result is that of a run.
 type Result struct {
-	Name    string       `json:"name"`
-	Version string       `json:"version"`
-	Specs   []SpecResult `json:"specs"`
+	Name    string `json:"name"`
+	Version string `json:"version"`
+	// Tree is the git tree object of the tree that the suite is from, with Only and Nodes as in Run.
+	Tree  string       `json:"tree"`
+	Only  string       `json:"only,omitempty"`
+	Nodes int          `json:"nodes"`
+	Specs []SpecResult `json:"specs"`
+}
+
+// Load reads what Save wrote.
+func Load(file string) (*Result, error) {
+	content, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	r := &Result{}
+	if err := json.Unmarshal(content, r); err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	return r, nil
+}
+
+// Save writes the result to a file.
+func (r *Result) Save(file string) error {
+	content, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(file, append(content, '\n'), 0o644)
 }
 
 // Count returns how many specs have an outcome.

@@ -45,7 +45,9 @@ const attempts = 2
 type Run struct {
 	*Suite
 	// Name of the run, for messages and files.
-	Name  string
+	Name string
+	// Tree is the git tree object of the tree that the suite is from.
+	Tree  string
 	Specs []Spec
 	// Only keeps specs out whose name does not have this text.
 	Only string
@@ -83,7 +85,7 @@ func (r *Run) On(ctx context.Context, c Cluster) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	result := &Result{Name: r.Name, Version: c.KubernetesVersion()}
+	result := &Result{Name: r.Name, Version: c.KubernetesVersion(), Tree: r.Tree, Only: r.Only, Nodes: r.Nodes}
 	keptOut := map[string]string{}
 	var selected []Spec
 	for _, spec := range r.Specs {
