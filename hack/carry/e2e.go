@@ -127,7 +127,7 @@ func runE2E(ctx context.Context, args []string) error {
 	if *one != "" && !slices.ContainsFunc(variants, func(v variant) bool { return v.name == *one }) {
 		return fmt.Errorf("--variant %s: it is none of %v", *one, variants)
 	}
-	state, err := t.Build(ctx)
+	options, err := buildOptions(ctx, t)
 	if err != nil {
 		return err
 	}
@@ -138,7 +138,10 @@ func runE2E(ctx context.Context, args []string) error {
 	case *kubelet != "":
 		u.name += "-kubelet-" + *kubelet
 	}
-	u.suite = &e2e.Suite{Repo: t.Repo, Tree: t.Dir(), Bin: filepath.Join(t.Output, "e2e", "bin"), Cache: t.Cache, Conformance: *conformance, Log: t.Log}
+	u.suite = &e2e.Suite{
+		Repo: t.Repo, Tree: t.Dir(), Bin: filepath.Join(t.Output, "e2e", "bin"), Cache: t.Cache,
+		LDFlags: binaries.LDFlags(options), Conformance: *conformance, Log: t.Log,
+	}
 	if err := u.suite.Build(ctx); err != nil {
 		return err
 	}
@@ -148,6 +151,10 @@ func runE2E(ctx context.Context, args []string) error {
 	}
 	u.run = e2e.Run{Suite: u.suite, Specs: specs, Only: *only, Procs: *procs, Nodes: *nodes}
 	t.Log("the suite has %d such specs", len(specs))
+	state, err := t.State()
+	if err != nil {
+		return err
+	}
 	if u.run.Tree, err = t.Content(ctx, state); err != nil {
 		return err
 	}

@@ -137,6 +137,10 @@ func (c *Cluster) writeIdentities() error {
 		ControllerManager: local,
 		Scheduler:         local,
 	}
+	if c.Options.Services {
+		// Pods are told that address when they ask for the keys of service accounts.
+		servers[APIServer] = append(servers[APIServer], c.node().address())
+	}
 	for _, n := range c.realNodes() {
 		servers[n.of(Kubelet)] = append([]string{n.of(RealNode), n.address()}, local...)
 	}

@@ -71,7 +71,7 @@ func Build(ctx context.Context, o Options) error {
 		return err
 	}
 	defer unlock()
-	args := []string{"build", "-v", "-o", o.Bin + string(filepath.Separator), "-ldflags", ldflags(o)}
+	args := []string{"build", "-v", "-o", o.Bin + string(filepath.Separator), "-ldflags", LDFlags(o)}
 	for _, name := range o.Names {
 		args = append(args, "./cmd/"+name)
 	}
@@ -109,9 +109,9 @@ func (o Options) environ() []string {
 	return sys.GoEnviron(env...)
 }
 
-// ldflags set the version, like upstream's hack/lib/version.sh. They concern
+// LDFlags set the version, like upstream's hack/lib/version.sh. They concern
 // the linker alone, so packages come from the build cache whatever they say.
-func ldflags(o Options) string {
+func LDFlags(o Options) string {
 	version, state := o.Version, "clean"
 	if o.Dirty {
 		version, state = version+"-dirty", "dirty"

@@ -59,6 +59,8 @@ type Suite struct {
 	Repo, Tree string
 	// Bin gets the programs that are built, Cache what is downloaded.
 	Bin, Cache string
+	// LDFlags are those for the suite: some specs ask it for its version.
+	LDFlags string
 	// Conformance selects the specs of conformance in place of those about DRA.
 	Conformance bool
 	// Log tells the user what is going on.
@@ -89,7 +91,7 @@ func (s *Suite) Build(ctx context.Context) error {
 		what, dir string
 		env, args []string
 	}{
-		{"the suite", s.Tree, sys.GoEnviron(), []string{"test", "-c", stripped, "-o", s.program(suiteProgram), "./test/e2e"}},
+		{"the suite", s.Tree, sys.GoEnviron(), []string{"test", "-c", "-ldflags=" + s.LDFlags, "-o", s.program(suiteProgram), "./test/e2e"}},
 		{"what it runs with", s.Tree, sys.GoEnviron(), append([]string{
 			"build", stripped, "-o", s.Bin + string(filepath.Separator), "github.com/onsi/ginkgo/v2/ginkgo",
 		}, images...)},
