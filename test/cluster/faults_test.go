@@ -26,6 +26,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"regexp"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -33,6 +34,7 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kubernetes-dra/hack/pkg/cluster"
@@ -187,7 +189,68 @@ func (w *workloads) faults(hook *webhook, link *link) []fault {
 			}
 		}, true})
 	}
-	return faults
+	return append(faults, fault{"all-answered-429", w.overload, true})
+}
+
+// overload lets kube-apiserver answer 429 to requests of components of Kubernetes, to reads, too: there
+// is no place for them in flight. Watches that were open stay open.
+func (w *workloads) overload() (repair func()) {
+	w.Helper()
+	name := w.namespace
+	level := &flowcontrolv1.PriorityLevelConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: flowcontrolv1.PriorityLevelConfigurationSpec{
+			Type: flowcontrolv1.PriorityLevelEnablementLimited,
+			Limited: &flowcontrolv1.LimitedPriorityLevelConfiguration{
+				NominalConcurrencyShares: new(int32(0)),
+				BorrowingLimitPercent:    new(int32(0)),
+				LimitResponse:            flowcontrolv1.LimitResponse{Type: flowcontrolv1.LimitResponseTypeReject},
+			},
+		},
+	}
+	group := func(name string) flowcontrolv1.Subject {
+		return flowcontrolv1.Subject{Kind: flowcontrolv1.SubjectKindGroup, Group: &flowcontrolv1.GroupSubject{Name: name}}
+	}
+	user := func(name string) flowcontrolv1.Subject {
+		return flowcontrolv1.Subject{Kind: flowcontrolv1.SubjectKindUser, User: &flowcontrolv1.UserSubject{Name: name}}
+	}
+	schema := &flowcontrolv1.FlowSchema{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: flowcontrolv1.FlowSchemaSpec{
+			PriorityLevelConfiguration: flowcontrolv1.PriorityLevelConfigurationReference{Name: name},
+			MatchingPrecedence:         2, // 1 is for upstream's own.
+			Rules: []flowcontrolv1.PolicyRulesWithSubjects{{
+				Subjects: []flowcontrolv1.Subject{
+					user("system:kube-controller-manager"), user("system:kube-scheduler"), group("system:nodes"), group("system:serviceaccounts:kube-system"),
+				},
+				ResourceRules: []flowcontrolv1.ResourcePolicyRule{{
+					Verbs: []string{flowcontrolv1.VerbAll}, APIGroups: []string{"", "apps", "batch", "resource.k8s.io"}, Resources: []string{flowcontrolv1.ResourceAll},
+					Namespaces: []string{flowcontrolv1.NamespaceEvery}, ClusterScope: true,
+				}},
+			}},
+		},
+	}
+	levels, schemas := w.FlowcontrolV1().PriorityLevelConfigurations(), w.FlowcontrolV1().FlowSchemas()
+	if _, err := levels.Create(w.ctx, level, metav1.CreateOptions{}); err != nil {
+		w.Fatal(err)
+	}
+	if _, err := schemas.Create(w.ctx, schema, metav1.CreateOptions{}); err != nil {
+		w.Fatal(err)
+	}
+	return func() {
+		metrics, err := shared.Metrics(w.ctx, cluster.APIServer)
+		if err != nil {
+			w.Error(err)
+		}
+		if !regexp.MustCompile(`(?m)^apiserver_flowcontrol_rejected_requests_total\{.*priority_level="` + name + `".*\} [1-9]`).MatchString(metrics) {
+			w.Error("no request was refused")
+		}
+		for _, remove := range []func(context.Context, string, metav1.DeleteOptions) error{schemas.Delete, levels.Delete} {
+			if err := remove(w.ctx, name, metav1.DeleteOptions{}); err != nil {
+				w.Error(err)
+			}
+		}
+	}
 }
 
 // webhook is asked by the API server about each write of a claim.
