@@ -255,7 +255,7 @@ func (w *workloads) use(step string) {
 // replace replaces one component, and looks at everything that was there.
 func (w *workloads) replace(component string) {
 	w.Helper()
-	before := w.asServed()
+	before, stored := w.asServed(), w.stored()
 	if err := shared.Restart(w.ctx, component, nil); err != nil {
 		w.Fatal(err)
 	}
@@ -265,6 +265,7 @@ func (w *workloads) replace(component string) {
 			w.Fatal(err)
 		}
 		w.Client = client
+		w.rewrite(stored)
 	}
 	after := w.asServed()
 	compared := 0
