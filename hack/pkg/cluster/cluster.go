@@ -109,6 +109,9 @@ type Options struct {
 	Services bool
 	// Kubeadm makes kubeadm start the control plane, if it is not nil.
 	Kubeadm *Kubeadm
+	// Bare leaves out everything but a real node with containerd. It has a network of its own, so
+	// that somebody else's cluster can start there with whatever ports it wants.
+	Bare bool
 }
 
 // Programs are programs of Kubernetes in a folder, with feature gates.
@@ -174,6 +177,9 @@ func New(opts Options, log func(format string, args ...any)) (*Cluster, error) {
 	}
 	if opts.Services && opts.Kubeadm != nil {
 		return nil, errors.New("kubeadm starts a kube-proxy itself")
+	}
+	if opts.Bare && (opts.RealNodes > 1 || opts.NoRealNode || opts.SimulatedNodes > 0 || opts.Services || opts.Kubeadm != nil) {
+		return nil, errors.New("a bare cluster is one real node with containerd: leave out the other options")
 	}
 	if opts.PodSubnet == "" {
 		opts.PodSubnet = "10.200"
@@ -348,6 +354,8 @@ func (c *Cluster) up(ctx context.Context) error {
 		}
 	} else if opts.Kubeadm != nil {
 		return fmt.Errorf("kubeadm needs a real node: %s", reason)
+	} else if opts.Bare {
+		return fmt.Errorf("there is no real node: %s", reason)
 	} else {
 		c.Log("no real node: %s", reason)
 	}
@@ -362,7 +370,8 @@ func (c *Cluster) up(ctx context.Context) error {
 	if err := c.choosePorts(); err != nil {
 		return err
 	}
-	if opts.Kubeadm == nil {
+	ours := opts.Kubeadm == nil && !opts.Bare
+	if ours {
 		if err := c.writeIdentities(); err != nil {
 			return fmt.Errorf("certificates: %w", err)
 		}
@@ -370,7 +379,7 @@ func (c *Cluster) up(ctx context.Context) error {
 	if err := c.save(); err != nil {
 		return err
 	}
-	if opts.Kubeadm == nil {
+	if ours {
 		if err := c.startControlPlane(ctx); err != nil {
 			return err
 		}
@@ -379,6 +388,10 @@ func (c *Cluster) up(ctx context.Context) error {
 		if err := c.startRealNodes(ctx); err != nil {
 			return err
 		}
+	}
+	if opts.Bare {
+		c.Ready = true
+		return c.save()
 	}
 	if c.state.RealNode && opts.Services {
 		if err := c.startServices(ctx); err != nil {
@@ -475,6 +488,10 @@ func (c *Cluster) choosePorts() error {
 	}
 	for _, n := range c.realNodes() {
 		usual = append(usual, component{n.of(kubeletHealth), 0})
+	}
+	if c.Options.Bare {
+		// Nothing listens. One number tells clusters apart.
+		usual = []component{{APIServer, 0}}
 	}
 	if c.Options.Services {
 		usual = append(usual, component{proxyHealth, 0}, component{proxyMetrics, 0}, component{dnsReady, 0})

@@ -29,11 +29,14 @@ const pauseImage = "dra.example.com/pause:1"
 
 // images are those of the real node.
 func (c *Cluster) images() []image.Image {
-	return append([]image.Image{
-		{Names: []string{pauseImage}, Programs: map[string]string{"/pause": c.own("pause")}, Command: []string{"/pause"}},
-		{Names: []string{ShellImage}, Shell: true, Command: []string{"sh"}},
-		{Names: []string{networkImage}, Programs: map[string]string{"/" + NetworkDaemonSet: c.own(NetworkDaemonSet)}},
-	}, c.Options.Images...)
+	images := []image.Image{{Names: []string{pauseImage}, Programs: map[string]string{"/pause": c.own("pause")}, Command: []string{"/pause"}}}
+	if !c.Options.Bare {
+		images = append(images,
+			image.Image{Names: []string{ShellImage}, Shell: true, Command: []string{"sh"}},
+			image.Image{Names: []string{networkImage}, Programs: map[string]string{"/" + NetworkDaemonSet: c.own(NetworkDaemonSet)}},
+		)
+	}
+	return append(images, c.Options.Images...)
 }
 
 // imagesDir is the folder in that of the cluster with images until all nodes have them.

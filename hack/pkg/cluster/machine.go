@@ -57,6 +57,13 @@ var proxyRequirements = []requirement{
 	{"iptables", []string{"iptables"}, func(context.Context) bool { return hasProgram("iptables-save") && hasProgram("ip6tables-save") }},
 }
 
+// bareRequirements are what upstream's hack/local-up-cluster.sh needs besides. The rules of its kube-proxy
+// end with the network of the node.
+var bareRequirements = []requirement{
+	{"curl", []string{"curl"}, func(context.Context) bool { return hasProgram("curl") }},
+	{"openssl", []string{"openssl"}, func(context.Context) bool { return hasProgram("openssl") }},
+}
+
 func hasProgram(name string) bool {
 	_, err := exec.LookPath(name)
 	return err == nil
@@ -93,9 +100,12 @@ func (c *Cluster) prepareMachine(ctx context.Context) (reason string, err error)
 
 // install gets missing packages from the distribution.
 func (c *Cluster) install(ctx context.Context) error {
-	wanted := requirements
-	if c.Options.Kubeadm != nil || c.Options.Services {
-		wanted = slices.Concat(requirements, proxyRequirements)
+	wanted := slices.Clone(requirements)
+	if c.Options.Kubeadm != nil || c.Options.Services || c.Options.Bare {
+		wanted = append(wanted, proxyRequirements...)
+	}
+	if c.Options.Bare {
+		wanted = append(wanted, bareRequirements...)
 	}
 	missing := func() (what, packages []string) {
 		for _, r := range wanted {

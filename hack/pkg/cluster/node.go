@@ -21,6 +21,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
@@ -140,8 +141,10 @@ func (c *Cluster) startRealNodes(ctx context.Context) error {
 	if err := c.rememberSysctls(); err != nil {
 		return err
 	}
-	if err := setSysctls(neededSysctls); err != nil {
-		return err
+	if !c.Options.Bare {
+		if err := setSysctls(neededSysctls); err != nil {
+			return err
+		}
 	}
 	if err := c.makeMountPoints(); err != nil {
 		return err
@@ -171,14 +174,20 @@ func (n *realNode) up(ctx context.Context, archives []string) error {
 	if err := createCgroup(n.of(n.id())); err != nil {
 		return err
 	}
-	if err := n.addAddress(ctx, n.address()); err != nil {
-		return err
+	if !n.Options.Bare {
+		if err := n.addAddress(ctx, n.address()); err != nil {
+			return err
+		}
 	}
 	if err := n.startContainerd(ctx); err != nil {
 		return err
 	}
 	if err := n.importImages(ctx, archives); err != nil {
 		return err
+	}
+	if n.Options.Bare {
+		n.Log("a node with containerd alone is up after %s", time.Since(start).Round(100*time.Millisecond))
+		return nil
 	}
 	if n.Options.Kubeadm != nil {
 		if err := n.kubeadmInit(ctx); err != nil {
@@ -198,11 +207,12 @@ func (n *realNode) up(ctx context.Context, archives []string) error {
 // built: most of what they need is in the build cache then.
 func (c *Cluster) buildPrograms(ctx context.Context) error {
 	start := time.Now()
-	for _, p := range []struct{ program, pkg string }{
-		{"pause", "./test/cluster/pause"},
-		{"dra-driver", "./test/cluster/driver"},
-		{NetworkDaemonSet, "./cmd/dra-network-driver"},
-	} {
+	type program struct{ program, pkg string }
+	programs := []program{{"pause", "./test/cluster/pause"}}
+	if !c.Options.Bare {
+		programs = append(programs, program{"dra-driver", "./test/cluster/driver"}, program{NetworkDaemonSet, "./cmd/dra-network-driver"})
+	}
+	for _, p := range programs {
 		// Images have no C library.
 		env := append(os.Environ(), "GOWORK=off", "CGO_ENABLED=0")
 		if err := sys.Run(ctx, sys.Command(ctx, c.Options.Repo, env, "go", "build", "-o", c.own(p.program), p.pkg)); err != nil {
@@ -222,6 +232,10 @@ func (c *Cluster) own(program string) string {
 func (c *Cluster) rememberSysctls() error {
 	values := map[string]string{}
 	for _, name := range sysctls {
+		if c.Options.Bare && strings.HasPrefix(name, "net/") {
+			// Its node has its own.
+			continue
+		}
 		content, err := os.ReadFile(filepath.Join(sysctlRoot, name))
 		if err == nil {
 			values[name] = strings.TrimSpace(string(content))
@@ -433,16 +447,23 @@ func (n *realNode) startContainerd(ctx context.Context) error {
 	for _, dir := range n.private() {
 		fmt.Fprintf(&b, "mount --bind %s %s\n", quote(n.dir("root", dir)), quote(dir))
 	}
+	if n.Options.Bare {
+		fmt.Fprintf(&b, "ip link set lo up\nip address add %s/32 dev lo\n", n.address())
+		for _, name := range slices.Sorted(maps.Keys(neededSysctls)) {
+			fmt.Fprintf(&b, "echo %s >/proc/sys/%s\n", neededSysctls[name], name)
+		}
+	}
 	// A containerd that was killed is started again, as a service manager would. What
 	// it does itself, like ending because its configuration is wrong, ends the node.
 	fmt.Fprintf(&b, "while true; do\n  %s --config %s &\n  status=0\n  wait $! || status=$?\n  [ $status -gt 128 ] || exit $status\ndone\n", quote(n.tool("containerd")), quote(config))
 	if err := os.WriteFile(script, []byte(b.String()), 0o644); err != nil {
 		return err
 	}
-	p, err := n.start(n.of(Containerd), []string{
-		"unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--propagation=slave",
-		"sh", script,
-	}, tools.Dir(n.Options.Repo))
+	unshare := []string{"unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--propagation=slave"}
+	if n.Options.Bare {
+		unshare = append(unshare, "--net")
+	}
+	p, err := n.start(n.of(Containerd), append(unshare, "sh", script), tools.Dir(n.Options.Repo))
 	if err != nil {
 		return err
 	}
@@ -524,7 +545,11 @@ func (n *realNode) inside(args ...string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	return append([]string{"nsenter", "--target=" + strconv.Itoa(init), "--mount", "--pid", "--"}, args...), nil
+	nsenter := []string{"nsenter", "--target=" + strconv.Itoa(init), "--mount", "--pid"}
+	if n.Options.Bare {
+		nsenter = append(nsenter, "--net")
+	}
+	return slices.Concat(nsenter, []string{"--"}, args), nil
 }
 
 // RunInNode runs a command on the first real node, and returns its output. What it says
