@@ -58,6 +58,13 @@ type Tool struct {
 // all in alphabetical order.
 var all = []Tool{
 	{
+		Name: "cfssl",
+		Programs: map[string]string{
+			"cfssl":     "github.com/cloudflare/cfssl/cmd/cfssl",
+			"cfssljson": "github.com/cloudflare/cfssl/cmd/cfssljson",
+		},
+	},
+	{
 		Name: "cni",
 		Programs: map[string]string{
 			"bridge":     "github.com/containernetworking/plugins/plugins/main/bridge",
