@@ -129,6 +129,10 @@ test-upgrade: ## A cluster that runs goes from patched to unpatched binaries and
 test-e2e-upstream: deps ## Upstream's DRA specs on a cluster, patched beside unpatched. Not part of test: it takes half an hour.
 	@$(CARRY) e2e --release "$(RELEASE)" $(if $(KUBELET),--kubelet "$(KUBELET)") $(if $(VARIANT),--variant "$(VARIANT)")
 
+.PHONY: test-e2e-dra
+test-e2e-dra: ## Upstream's tests that upgrade a cluster, go back, and toggle gates: patched at both ends, at one, at none. Not part of test.
+	@$(CARRY) test --release "$(RELEASE)" --e2e-dra
+
 .PHONY: test-conformance
 test-conformance: deps ## Upstream's conformance specs on a cluster: patched with gates off, with gates on, unpatched. Not part of test: it takes hours.
 	@$(CARRY) e2e --conformance --release "$(RELEASE)" $(if $(VARIANT),--variant "$(VARIANT)")

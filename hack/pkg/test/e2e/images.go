@@ -50,7 +50,7 @@ func (s *Suite) Images(ctx context.Context) ([]image.Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	manifests, err := imagesIn(filepath.Join(s.Tree, "test", "e2e", "testing-manifests"))
+	manifests, err := manifestImages(s.Tree)
 	if err != nil {
 		return nil, err
 	}
@@ -174,6 +174,17 @@ func (s *Suite) withFiles(img image.Image, dir string, names ...string) (image.I
 		img.Files["/"+name] = content
 	}
 	return img, nil
+}
+
+// ManifestImages are the images in the manifests of upstream's tests in a tree, by their name without
+// registry and tag.
+func ManifestImages(tree string) (map[string][]string, error) {
+	manifests, err := manifestImages(tree)
+	return imageNames(manifests), err
+}
+
+func manifestImages(tree string) (string, error) {
+	return imagesIn(filepath.Join(tree, "test", "e2e", "testing-manifests"))
 }
 
 var imageField = regexp.MustCompile(`(?m)^\s*(?:- )?image:\s*(\S+)`)

@@ -19,6 +19,7 @@ package testrun
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"io"
 	"slices"
 	"strings"
@@ -127,6 +128,8 @@ type results struct {
 	// builds has the output of the compiler for each package that could
 	// not be built.
 	builds map[string]*tail
+	// ended, if it is set, gets called for each test that has an outcome.
+	ended func(*testResult)
 }
 
 func newResults() *results {
@@ -177,6 +180,39 @@ func (r *results) read(in io.Reader, log func(pkg, text string), done func(*pack
 	}
 }
 
+// Test is what came of a test function or a sub-test.
+type Test struct {
+	Name string
+	// Status is pass, fail or skip. It is empty if the process ended first.
+	Status string
+	// Output has its last lines.
+	Output []string
+}
+
+// Read reads what test2json says about one package, in the order in which the tests began. All that
+// they print goes to log, and ended gets called for each when it ends.
+func Read(in io.Reader, log io.Writer, ended func(Test)) ([]Test, error) {
+	var logErr error
+	r := newResults()
+	r.ended = func(t *testResult) { ended(t.test()) }
+	err := r.read(in, func(_, text string) {
+		if _, err := io.WriteString(log, text); err != nil {
+			logErr = err
+		}
+	}, func(*packageResult) {})
+	var tests []Test
+	for _, path := range r.order {
+		for _, name := range r.packages[path].order {
+			tests = append(tests, r.packages[path].tests[name].test())
+		}
+	}
+	return tests, errors.Join(err, logErr)
+}
+
+func (t *testResult) test() Test {
+	return Test{Name: t.name, Status: string(t.status), Output: t.output.last(tailLines)}
+}
+
 func (r *results) add(e event, log func(pkg, text string), done func(*packageResult)) {
 	switch e.Action {
 	case "build-output":
@@ -202,7 +238,11 @@ func (r *results) add(e event, log func(pkg, text string), done func(*packageRes
 		p.test(e.Test)
 	case "pass", "fail", "skip":
 		if e.Test != "" {
-			p.test(e.Test).status = status(e.Action)
+			t := p.test(e.Test)
+			t.status = status(e.Action)
+			if r.ended != nil {
+				r.ended(t)
+			}
 			return
 		}
 		p.status = status(e.Action)

@@ -521,3 +521,47 @@ type T struct{}
 		t.Errorf("want %v, got %v", want, got)
 	}
 }
+
+// TestRead reads what a test binary prints through test2json.
+func TestRead(t *testing.T) {
+	const stream = `{"Action":"start","Package":"p"}
+{"Action":"run","Package":"p","Test":"TestA"}
+{"Action":"run","Package":"p","Test":"TestA/b"}
+{"Action":"output","Package":"p","Test":"TestA/b","Output":"    a_test.go:1: not here\n"}
+{"Action":"skip","Package":"p","Test":"TestA/b"}
+not an event
+{"Action":"pass","Package":"p","Test":"TestA"}
+{"Action":"run","Package":"p","Test":"TestC"}
+{"Action":"output","Package":"p","Output":"signal: killed\n"}
+{"Action":"fail","Package":"p"}
+`
+	var log bytes.Buffer
+	var ended []string
+	got, err := Read(strings.NewReader(stream), &log, func(test Test) { ended = append(ended, test.Name+" "+test.Status) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"TestA/b skip", "TestA pass"}; !slices.Equal(ended, want) {
+		t.Errorf("ended: %q, want %q", ended, want)
+	}
+	var names []string
+	for _, test := range got {
+		names = append(names, test.Name+" "+test.Status)
+	}
+	if want := []string{"TestA pass", "TestA/b skip", "TestC "}; !slices.Equal(names, want) {
+		t.Errorf("%q, want %q", names, want)
+	}
+	if want := []string{"    a_test.go:1: not here"}; !slices.Equal(got[1].Output, want) {
+		t.Errorf("%q, want %q", got[1].Output, want)
+	}
+	if want := "    a_test.go:1: not here\nnot an event\nsignal: killed\n"; log.String() != want {
+		t.Errorf("log %q, want %q", log.String(), want)
+	}
+	if _, err := Read(strings.NewReader(stream), failingWriter{}, func(Test) {}); err == nil {
+		t.Error("no error although the log could not be written")
+	}
+}
+
+type failingWriter struct{}
+
+func (failingWriter) Write([]byte) (int, error) { return 0, errors.New("disk full") }

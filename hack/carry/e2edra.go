@@ -1,0 +1,192 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"kubernetes-dra/hack/pkg/cluster"
+	"kubernetes-dra/hack/pkg/test/e2e"
+	"kubernetes-dra/hack/pkg/test/e2edra"
+	"kubernetes-dra/hack/pkg/tools"
+	"kubernetes-dra/hack/pkg/tree"
+	"kubernetes-dra/hack/pkg/tree/ledger"
+)
+
+// upstreamUpgrade are upstream's tests of upgrades on one release.
+type upstreamUpgrade struct {
+	*tree.Tree
+	// previous is the release that upgrades begin with.
+	previous *tree.Tree
+	binary   string
+}
+
+// ends are the programs at both ends of an upgrade.
+type ends struct {
+	name              string
+	previous, current programs
+	tests             []string
+}
+
+// e2eDRAPart runs upstream's test/e2e_dra with patched programs at both ends of the upgrade, at one, and at
+// none.
+func e2eDRAPart(ctx context.Context, r *testRun) error {
+	r.Do("e2e-dra", func() error {
+		u, err := newUpstreamUpgrade(ctx, r)
+		if err != nil {
+			return err
+		}
+		return u.all(ctx)
+	})
+	return context.Cause(ctx)
+}
+
+func newUpstreamUpgrade(ctx context.Context, r *testRun) (*upstreamUpgrade, error) {
+	older := fmt.Sprintf("1.%d", ledger.Minor(r.release)-1)
+	previous, err := openTree(older)
+	if err != nil {
+		return nil, fmt.Errorf("the upgrade begins with the minor release before %s: %w", r.release, err)
+	}
+	u := &upstreamUpgrade{Tree: r.source, previous: previous, binary: filepath.Join(r.output, "e2e-dra", "e2e_dra.test")}
+	for _, t := range []*tree.Tree{u.Tree, previous} {
+		for _, patched := range []bool{true, false} {
+			if err := (programs{Tree: t, patched: patched}).build(ctx); err != nil {
+				return nil, err
+			}
+		}
+	}
+	u.Log("compile %s", e2edra.Folder)
+	if err := e2edra.Compile(ctx, u.Dir(), u.binary); err != nil {
+		return nil, err
+	}
+	return u, tools.Build(ctx, r.repo, []string{"cfssl", "etcd"}, u.Log)
+}
+
+// all compares each run with that of unpatched programs.
+func (u *upstreamUpgrade) all(ctx context.Context) error {
+	both := []string{e2edra.Upgrade, e2edra.GateCycle}
+	from, to := programs{Tree: u.previous, patched: true}, programs{Tree: u.Tree, patched: true}
+	fromUpstream, toUpstream := programs{Tree: u.previous}, programs{Tree: u.Tree}
+	fromOff, toOff := from, to
+	fromOff.gatesOff, toOff.gatesOff = true, true
+	unpatched, err := u.on(ctx, ends{unpatchedEnds, fromUpstream, toUpstream, both})
+	if err != nil {
+		return err
+	}
+	var results []*e2e.Result
+	summary, worse := "", 0
+	for _, e := range []ends{
+		{"patched", from, to, both},
+		{"upgrade-to-patched", fromUpstream, to, []string{e2edra.Upgrade}},
+		{"upgrade-from-patched", from, toUpstream, []string{e2edra.Upgrade}},
+		{"patched-gates-off", fromOff, toOff, both},
+	} {
+		result, err := u.on(ctx, e)
+		if err != nil {
+			return err
+		}
+		results = append(results, result)
+		difference := e2e.Compare(result, e2edra.Only(unpatched, result))
+		worse += len(difference.Worse)
+		summary += "\n" + e.name + " beside " + unpatchedEnds + ":\n" + difference.String()
+	}
+	summary = e2e.Summary(append(results, unpatched)...) + summary
+	if err := os.WriteFile(filepath.Join(u.logs(), "summary.txt"), []byte(summary), 0o644); err != nil {
+		return err
+	}
+	fmt.Printf("\n%s\nalso in %s, with the output of tests and components\n", summary, u.logs())
+	if worse > 0 {
+		return fmt.Errorf("%d tests fail with the patches and do not without them", worse)
+	}
+	return nil
+}
+
+// unpatchedEnds is the run that others are compared with.
+const unpatchedEnds = "unpatched"
+
+func (u *upstreamUpgrade) logs() string { return filepath.Join(u.Output, "logs", "e2e-dra") }
+
+// on runs the tests on a node of its own.
+func (u *upstreamUpgrade) on(ctx context.Context, e ends) (result *e2e.Result, err error) {
+	images, err := e2edra.Images(u.Dir())
+	if err != nil {
+		return nil, err
+	}
+	run := e2edra.Run{
+		Name: e.name, Repo: u.Repo, Tree: u.Dir(), Binary: u.binary, Tests: e.tests, Timeout: 90 * time.Minute, Log: u.Log,
+		PreviousRelease: u.previous.Release.Name, PreviousVersion: u.previous.Release.Version,
+		Dir: filepath.Join(u.Output, "e2e-dra", e.name), LogDir: filepath.Join(u.logs(), e.name),
+	}
+	if run.Current, err = e.current.forUpgrade(ctx); err != nil {
+		return nil, err
+	}
+	if run.Previous, err = e.previous.forUpgrade(ctx); err != nil {
+		return nil, err
+	}
+	options := cluster.Options{
+		Repo: u.Repo, Release: u.Release.Name, Bin: e.current.bin(), Dir: filepath.Join(u.Output, "cluster-e2e-dra"),
+		Bare: true, Images: images, PodSubnet: "10.212",
+		Private: []string{"/tmp", "/run/kubernetes", "/opt/cni"},
+	}
+	// What an interrupted run left has its own options.
+	left, err := cluster.New(options, u.Log)
+	if err != nil {
+		return nil, err
+	}
+	if err := left.Down(ctx); err != nil {
+		return nil, err
+	}
+	c, err := cluster.New(options, u.Log)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := c.Up(ctx); err != nil {
+		return nil, err
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Minute)
+		defer cancel()
+		if downErr := c.Down(ctx); err == nil {
+			err = downErr
+		}
+	}()
+	// Upstream's script looks for it, and would download the plugins.
+	if _, err := c.RunInNode(ctx, "install", "-D", "-t", "/opt/cni/bin", filepath.Join(tools.Dir(u.Repo), "loopback")); err != nil {
+		return nil, err
+	}
+	start := time.Now()
+	u.Log("%s: run %v, see %s", e.name, e.tests, run.LogFile())
+	if result, err = run.On(ctx, c); err != nil {
+		return nil, err
+	}
+	u.Log("%s: %d passed, %d failed, %d skipped after %s", e.name,
+		result.Count(e2e.Passed), result.Count(e2e.Failed), result.Count(e2e.Skipped), time.Since(start).Round(time.Second))
+	return result, nil
+}
+
+// forUpgrade are the programs with their gates.
+func (p programs) forUpgrade(ctx context.Context) (e2edra.Programs, error) {
+	gates, err := p.gates(ctx, cluster.APIServer, map[string]bool{})
+	if err != nil {
+		return e2edra.Programs{}, err
+	}
+	return e2edra.Programs{Bin: p.bin(), Gates: gates}, nil
+}
