@@ -133,6 +133,10 @@ test-e2e-upstream: deps ## Upstream's DRA specs on a cluster, patched beside unp
 test-e2e-dra: ## Upstream's tests that upgrade a cluster, go back, and toggle gates: patched at both ends, at one, at none. Not part of test.
 	@$(CARRY) test --release "$(RELEASE)" --e2e-dra
 
+.PHONY: test-e2e-node
+test-e2e-node: ## Upstream's node specs about DRA, patched beside unpatched. Not part of test: it takes half an hour.
+	@$(CARRY) test --release "$(RELEASE)" --e2e-node
+
 .PHONY: test-conformance
 test-conformance: deps ## Upstream's conformance specs on a cluster: patched with gates off, with gates on, unpatched. Not part of test: it takes hours.
 	@$(CARRY) e2e --conformance --release "$(RELEASE)" $(if $(VARIANT),--variant "$(VARIANT)")

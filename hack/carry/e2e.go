@@ -330,6 +330,9 @@ func (u *upstreamE2E) on(ctx context.Context, v variant) (result *e2e.Result, er
 // unpatchedBin is the folder with the programs of the base of a tree.
 func unpatchedBin(t *tree.Tree) string { return filepath.Join(t.Output, "unpatched", "bin") }
 
+// unpatchedTree is the base of a tree, as buildUnpatched checks it out.
+func unpatchedTree(t *tree.Tree) string { return filepath.Join(t.Output, "unpatched", "kubernetes") }
+
 // buildUnpatched builds the programs of a cluster from the base of a tree, which it checks out.
 func buildUnpatched(ctx context.Context, t *tree.Tree) error {
 	state, err := t.Build(ctx)
@@ -337,7 +340,7 @@ func buildUnpatched(ctx context.Context, t *tree.Tree) error {
 		return err
 	}
 	t.Log("unpatched tree")
-	dir, bin := filepath.Join(t.Output, "unpatched", "kubernetes"), unpatchedBin(t)
+	dir, bin := unpatchedTree(t), unpatchedBin(t)
 	commit, err := baseTree(ctx, t.Dir(), state.Base, dir)
 	if err != nil {
 		return err

@@ -87,7 +87,7 @@ func (u *upstreamUpgrade) all(ctx context.Context) error {
 	fromUpstream, toUpstream := programs{Tree: u.previous}, programs{Tree: u.Tree}
 	fromOff, toOff := from, to
 	fromOff.gatesOff, toOff.gatesOff = true, true
-	unpatched, err := u.on(ctx, ends{unpatchedEnds, fromUpstream, toUpstream, both})
+	unpatched, err := u.on(ctx, ends{unpatchedVariant, fromUpstream, toUpstream, both})
 	if err != nil {
 		return err
 	}
@@ -106,7 +106,7 @@ func (u *upstreamUpgrade) all(ctx context.Context) error {
 		results = append(results, result)
 		difference := e2e.Compare(result, e2edra.Only(unpatched, result))
 		worse += len(difference.Worse)
-		summary += "\n" + e.name + " beside " + unpatchedEnds + ":\n" + difference.String()
+		summary += "\n" + e.name + " beside " + unpatchedVariant + ":\n" + difference.String()
 	}
 	summary = e2e.Summary(append(results, unpatched)...) + summary
 	if err := os.WriteFile(filepath.Join(u.logs(), "summary.txt"), []byte(summary), 0o644); err != nil {
@@ -119,42 +119,53 @@ func (u *upstreamUpgrade) all(ctx context.Context) error {
 	return nil
 }
 
-// unpatchedEnds is the run that others are compared with.
-const unpatchedEnds = "unpatched"
-
 func (u *upstreamUpgrade) logs() string { return filepath.Join(u.Output, "logs", "e2e-dra") }
 
 // on runs the tests on a node of its own.
-func (u *upstreamUpgrade) on(ctx context.Context, e ends) (result *e2e.Result, err error) {
-	images, err := e2edra.Images(u.Dir())
-	if err != nil {
-		return nil, err
-	}
+func (u *upstreamUpgrade) on(ctx context.Context, e ends) (*e2e.Result, error) {
 	run := e2edra.Run{
 		Name: e.name, Repo: u.Repo, Tree: u.Dir(), Binary: u.binary, Tests: e.tests, Timeout: 90 * time.Minute, Log: u.Log,
 		PreviousRelease: u.previous.Release.Name, PreviousVersion: u.previous.Release.Version,
 		Dir: filepath.Join(u.Output, "e2e-dra", e.name), LogDir: filepath.Join(u.logs(), e.name),
 	}
+	var err error
 	if run.Current, err = e.current.forUpgrade(ctx); err != nil {
 		return nil, err
 	}
 	if run.Previous, err = e.previous.forUpgrade(ctx); err != nil {
 		return nil, err
 	}
+	return onBareNode(ctx, u.Tree, "e2e-dra", e.current.bin(), func(c *cluster.Cluster) (*e2e.Result, error) {
+		// Upstream's script looks for it, and would download the plugins.
+		if _, err := c.RunInNode(ctx, "install", "-D", "-t", "/opt/cni/bin", filepath.Join(tools.Dir(u.Repo), "loopback")); err != nil {
+			return nil, err
+		}
+		u.Log("%s: run %v, see %s", e.name, e.tests, run.LogFile())
+		return run.On(ctx, c)
+	})
+}
+
+// onBareNode runs tests on a node with a container runtime alone, and with the images that upstream's tests
+// of DRA want.
+func onBareNode(ctx context.Context, t *tree.Tree, name, bin string, run func(c *cluster.Cluster) (*e2e.Result, error)) (result *e2e.Result, err error) {
+	images, err := e2edra.Images(t.Dir())
+	if err != nil {
+		return nil, err
+	}
 	options := cluster.Options{
-		Repo: u.Repo, Release: u.Release.Name, Bin: e.current.bin(), Dir: filepath.Join(u.Output, "cluster-e2e-dra"),
+		Repo: t.Repo, Release: t.Release.Name, Bin: bin, Dir: filepath.Join(t.Output, "cluster-"+name),
 		Bare: true, Images: images, PodSubnet: "10.212",
 		Private: []string{"/tmp", "/run/kubernetes", "/opt/cni"},
 	}
 	// What an interrupted run left has its own options.
-	left, err := cluster.New(options, u.Log)
+	left, err := cluster.New(options, t.Log)
 	if err != nil {
 		return nil, err
 	}
 	if err := left.Down(ctx); err != nil {
 		return nil, err
 	}
-	c, err := cluster.New(options, u.Log)
+	c, err := cluster.New(options, t.Log)
 	if err != nil {
 		return nil, err
 	}
@@ -168,16 +179,11 @@ func (u *upstreamUpgrade) on(ctx context.Context, e ends) (result *e2e.Result, e
 			err = downErr
 		}
 	}()
-	// Upstream's script looks for it, and would download the plugins.
-	if _, err := c.RunInNode(ctx, "install", "-D", "-t", "/opt/cni/bin", filepath.Join(tools.Dir(u.Repo), "loopback")); err != nil {
-		return nil, err
-	}
 	start := time.Now()
-	u.Log("%s: run %v, see %s", e.name, e.tests, run.LogFile())
-	if result, err = run.On(ctx, c); err != nil {
+	if result, err = run(c); err != nil {
 		return nil, err
 	}
-	u.Log("%s: %d passed, %d failed, %d skipped after %s", e.name,
+	t.Log("%s: %d passed, %d failed, %d skipped after %s", result.Name,
 		result.Count(e2e.Passed), result.Count(e2e.Failed), result.Count(e2e.Skipped), time.Since(start).Round(time.Second))
 	return result, nil
 }

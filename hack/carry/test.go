@@ -37,7 +37,7 @@ import (
 func init() {
 	register(command{
 		name:  "test",
-		args:  "[--release 1.36] [--others short|long] [--verify] [--lint] [--hack] [--unit] [--integration] [--cluster] [--kubeadm] [--kind] [--upgrade [--through releases]] [--faults] [--e2e-dra] [--only text] [--tree dir]",
+		args:  "[--release 1.36] [--others short|long] [--verify] [--lint] [--hack] [--unit] [--integration] [--cluster] [--kubeadm] [--kind] [--upgrade [--through releases]] [--faults] [--e2e-dra] [--e2e-node] [--only text] [--tree dir]",
 		short: "run tests: all of them, or only some parts",
 		run:   runTest,
 	})
@@ -90,8 +90,9 @@ func runTest(ctx context.Context, args []string) error {
 		{name: "upgrade", help: "test that replaces the binaries of a cluster that runs; it is no part of all", run: func(ctx context.Context, r *testRun) error { return upgradePart(ctx, r, strings.Fields(*through)) }},
 		{name: "faults", help: "test that breaks what a cluster consists of, and one that looks for leaks; it is no part of all", run: faultsPart},
 		{name: "e2e-dra", help: "upstream's own tests that upgrade a cluster and go back; it is no part of all", run: e2eDRAPart},
+		{name: "e2e-node", help: "upstream's node specs about DRA; it is no part of all", run: e2eNodePart},
 	}
-	apart := []string{"kubeadm", "kind", "upgrade", "faults", "e2e-dra"}
+	apart := []string{"kubeadm", "kind", "upgrade", "faults", "e2e-dra", "e2e-node"}
 	all := true
 	for i := range parts {
 		parts[i].wanted = flags.Bool(parts[i].name, false, parts[i].help)

@@ -24,6 +24,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"runtime"
@@ -141,7 +142,7 @@ func (r *Run) On(ctx context.Context, c Cluster) (*Result, error) {
 
 func (r *Run) logFile() string { return filepath.Join(r.LogDir, "output.log") }
 
-// ginkgo runs it, and shows from time to time how many specs are done.
+// ginkgo runs it.
 func (r *Run) ginkgo(ctx context.Context, args []string, specs int) error {
 	log, err := os.Create(r.logFile())
 	if err != nil {
@@ -154,6 +155,11 @@ func (r *Run) ginkgo(ctx context.Context, args []string, specs int) error {
 	}
 	defer func() { _ = os.RemoveAll(temp) }()
 	cmd := sys.Command(ctx, r.LogDir, append(os.Environ(), "TMPDIR="+temp), r.program(ginkgoProgram), args...)
+	return follow(cmd, log, r.Name, specs, r.Log)
+}
+
+// follow runs a command that is ginkgo's, and shows from time to time how many specs are done.
+func follow(cmd *exec.Cmd, log io.Writer, name string, specs int, tell func(format string, args ...any)) error {
 	cmd.Stderr = log
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -172,7 +178,7 @@ func (r *Run) ginkgo(ctx context.Context, args []string, specs int) error {
 			case <-stop:
 				return
 			case <-ticker.C:
-				r.Log("%s: %d of %d specs are done, %d failures so far", r.Name, done.Load(), specs, failed.Load())
+				tell("%s: %d of %d specs are done, %d failures so far", name, done.Load(), specs, failed.Load())
 			}
 		}
 	}()
@@ -182,7 +188,7 @@ func (r *Run) ginkgo(ctx context.Context, args []string, specs int) error {
 			return
 		}
 		failed.Add(1)
-		r.Log("%s: failed: %s", r.Name, text)
+		tell("%s: failed: %s", name, text)
 	})
 	close(stop)
 	return errors.Join(err, cmd.Wait())

@@ -153,7 +153,7 @@ func TestPrograms(t *testing.T) {
 	}
 }
 
-// TestPrepare executes what stands in for sudo, and looks for what upstream's tests expect.
+// TestPrepare looks for what upstream's tests expect.
 func TestPrepare(t *testing.T) {
 	bin := t.TempDir()
 	for _, name := range append(slices.Clone(gated), "kube-proxy", "kubectl") {
@@ -174,9 +174,8 @@ func TestPrepare(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	out, err := exec.Command(r.path(shimDir, "sudo"), "-E", "echo", "-n", "a").Output()
-	if err != nil || string(out) != "a" {
-		t.Errorf("sudo: %q, %v", out, err)
+	if _, err := os.Stat(r.path(shimDir, "sudo")); err != nil {
+		t.Error(err)
 	}
 }
 

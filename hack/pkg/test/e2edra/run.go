@@ -157,9 +157,7 @@ func (r *Run) prepare() error {
 	if err := writeStable(r.path(servedDir), r.PreviousRelease, r.PreviousVersion); err != nil {
 		return err
 	}
-	// This is root, who need not become root.
-	sudo := "#!/bin/sh\nwhile [ \"${1#-}\" != \"$1\" ]; do shift; done\nexec \"$@\"\n"
-	return sys.WriteFile(r.path(shimDir, "sudo"), []byte(sudo), 0o755)
+	return e2e.WriteSudo(r.path(shimDir))
 }
 
 // serve makes the node take this machine for the one with upstream's downloads.
