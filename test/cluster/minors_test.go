@@ -305,7 +305,9 @@ func (w *workloads) asServed() map[string]map[string]string {
 		}
 		served[version] = map[string]string{}
 		for _, claim := range claims.Items {
+			name := claim.GetName()
 			delete(claim.Object, "metadata")
+			removeNulls(claim.Object)
 			if len(w.consumers) == 0 {
 				unstructured.RemoveNestedField(claim.Object, "spec", "reservedFor")
 				unstructured.RemoveNestedField(claim.Object, "status", "allocation", "reservedForAnyPod")
@@ -314,10 +316,26 @@ func (w *workloads) asServed() map[string]map[string]string {
 			if err != nil {
 				w.Fatal(err)
 			}
-			served[version][claim.GetName()] = string(text)
+			served[version][name] = string(text)
 		}
 	}
 	return served
+}
+
+// removeNulls removes fields that are null. Up to 1.33, adminAccess of a result is null if it is not set.
+func removeNulls(value any) {
+	switch value := value.(type) {
+	case map[string]any:
+		for name, field := range value {
+			if removeNulls(field); field == nil {
+				delete(value, name)
+			}
+		}
+	case []any:
+		for _, item := range value {
+			removeNulls(item)
+		}
+	}
 }
 
 // noDeviceTwice checks that each device is in one claim, apart from admin access.
