@@ -26,6 +26,8 @@ import (
 	"testing"
 
 	"github.com/onsi/ginkgo/v2/types"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
 )
 
 // it is a spec in a report.
@@ -408,3 +410,38 @@ S [SKIPPED] [0.1 seconds]
 type failingWriter struct{ error }
 
 func (w failingWriter) Write([]byte) (int, error) { return 0, w.error }
+
+// TestAllowStatus has drivers that know of the permission, and one that does not.
+func TestAllowStatus(t *testing.T) {
+	for rules, want := range map[string]int{
+		"resources: [resourceclaims/driver]": 0,
+		"resources: [resourceclaims]":        1,
+	} {
+		s := &Suite{Tree: t.TempDir(), Log: t.Logf}
+		file := filepath.Join(s.Tree, filepath.FromSlash(driverRole))
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(rules), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		client := fake.NewClientset()
+		if err := s.allowStatus(t.Context(), client); err != nil {
+			t.Fatal(err)
+		}
+		roles, err := client.RbacV1().ClusterRoles().List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		bindings, err := client.RbacV1().ClusterRoleBindings().List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(roles.Items) != want || len(bindings.Items) != want {
+			t.Errorf("%s: %d roles, %d bindings", rules, len(roles.Items), len(bindings.Items))
+		}
+	}
+	if err := (&Suite{Tree: t.TempDir()}).allowStatus(t.Context(), nil); err == nil {
+		t.Error("no error without the driver")
+	}
+}

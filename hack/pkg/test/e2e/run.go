@@ -102,6 +102,11 @@ func (r *Run) On(ctx context.Context, c Cluster) (*Result, error) {
 		return nil, fmt.Errorf("no spec has %q in its name", r.Only)
 	}
 
+	if on[statusAuthorization] && !r.Conformance {
+		if err := r.allowStatus(ctx, client); err != nil {
+			return nil, err
+		}
+	}
 	if err := os.MkdirAll(r.LogDir, 0o755); err != nil {
 		return nil, err
 	}
