@@ -168,7 +168,7 @@ func runE2E(ctx context.Context, args []string) error {
 			results = append(results, result)
 		}
 	}
-	return u.report(results)
+	return reportE2E(u.logs(), results, nil)
 }
 
 // e2eVariants are what the suite runs on, the unpatched one last.
@@ -222,24 +222,28 @@ func (u *upstreamE2E) result(ctx context.Context, v variant, run bool) (*e2e.Res
 	return result, result.Save(file)
 }
 
-// report compares results with the last one, which is that of unpatched programs.
-func (u *upstreamE2E) report(results []*e2e.Result) error {
+// reportE2E compares results with the last one, which is that of unpatched programs. If only is not
+// nil, it reduces that one to what the other has.
+func reportE2E(logs string, results []*e2e.Result, only func(unpatched, patched *e2e.Result) *e2e.Result) error {
 	last := len(results) - 1
-	summary, worse := e2e.Summary(results...), 0
+	summary, worse, compared := e2e.Summary(results...), 0, results[:last]
 	if results[last].Name != unpatchedVariant {
-		last++
+		compared = nil
 		summary += "\nthere is nothing to compare with: " + unpatchedVariant + " was not run\n"
-	} else {
-		for _, patched := range results[:last] {
-			difference := e2e.Compare(patched, results[last])
-			worse += len(difference.Worse)
-			summary += "\n" + patched.Name + " beside " + unpatchedVariant + ":\n" + difference.String()
-		}
 	}
-	if err := os.WriteFile(filepath.Join(u.logs(), "summary.txt"), []byte(summary), 0o644); err != nil {
+	for _, patched := range compared {
+		unpatched := results[last]
+		if only != nil {
+			unpatched = only(unpatched, patched)
+		}
+		difference := e2e.Compare(patched, unpatched)
+		worse += len(difference.Worse)
+		summary += "\n" + patched.Name + " beside " + unpatchedVariant + ":\n" + difference.String()
+	}
+	if err := os.WriteFile(filepath.Join(logs, "summary.txt"), []byte(summary), 0o644); err != nil {
 		return err
 	}
-	fmt.Printf("\n%s\nalso in %s, with the output of the suite\n", summary, u.logs())
+	fmt.Printf("\n%s\nalso in %s, with the output of the suite\n", summary, logs)
 	if worse > 0 {
 		return fmt.Errorf("%d specs fail with the patches and do not without them", worse)
 	}
@@ -247,7 +251,7 @@ func (u *upstreamE2E) report(results []*e2e.Result) error {
 }
 
 // on runs the suite on a cluster of its own.
-func (u *upstreamE2E) on(ctx context.Context, v variant) (result *e2e.Result, err error) {
+func (u *upstreamE2E) on(ctx context.Context, v variant) (*e2e.Result, error) {
 	for _, p := range []programs{v.rest, v.kubelet} {
 		if err := p.build(ctx); err != nil {
 			return nil, err
@@ -281,7 +285,7 @@ func (u *upstreamE2E) on(ctx context.Context, v variant) (result *e2e.Result, er
 		}
 		older = &cluster.Programs{Bin: v.kubelet.bin(), Gates: kubeletGates}
 	}
-	c, err := cluster.New(cluster.Options{
+	options := cluster.Options{
 		Repo:          u.Repo,
 		Release:       u.Release.Name,
 		Bin:           v.rest.bin(),
@@ -296,12 +300,28 @@ func (u *upstreamE2E) on(ctx context.Context, v variant) (result *e2e.Result, er
 		Images:        images,
 		// Where upstream's sample device plugin makes its devices.
 		Private: []string{"/tmp"},
-	}, u.Log)
+	}
+	run.Name, run.LogDir = v.name, filepath.Join(u.logs(), v.name)
+	return onCluster(ctx, options, u.Log, func(c *cluster.Cluster) (*e2e.Result, error) {
+		if real, reason := c.HasRealNode(); !real {
+			return nil, fmt.Errorf("the specs need a node with a kubelet: %s", reason)
+		}
+		return run.On(ctx, c)
+	})
+}
+
+// onCluster runs upstream's tests on a cluster of their own.
+func onCluster(ctx context.Context, options cluster.Options, log func(string, ...any), run func(c *cluster.Cluster) (*e2e.Result, error)) (result *e2e.Result, err error) {
+	// What an interrupted run left has its own options.
+	left, err := cluster.New(options, log)
 	if err != nil {
 		return nil, err
 	}
-	// What an interrupted run left.
-	if err := c.Down(ctx); err != nil {
+	if err := left.Down(ctx); err != nil {
+		return nil, err
+	}
+	c, err := cluster.New(options, log)
+	if err != nil {
 		return nil, err
 	}
 	if _, err := c.Up(ctx); err != nil {
@@ -314,15 +334,11 @@ func (u *upstreamE2E) on(ctx context.Context, v variant) (result *e2e.Result, er
 			err = downErr
 		}
 	}()
-	if real, reason := c.HasRealNode(); !real {
-		return nil, fmt.Errorf("the specs need a node with a kubelet: %s", reason)
-	}
-	run.Name, run.LogDir = v.name, filepath.Join(u.logs(), v.name)
 	start := time.Now()
-	if result, err = run.On(ctx, c); err != nil {
+	if result, err = run(c); err != nil {
 		return nil, err
 	}
-	u.Log("%s: %d passed, %d failed, %d skipped after %s", v.name,
+	log("%s: %d passed, %d failed, %d skipped after %s", result.Name,
 		result.Count(e2e.Passed), result.Count(e2e.Failed), result.Count(e2e.Skipped), time.Since(start).Round(time.Second))
 	return result, nil
 }

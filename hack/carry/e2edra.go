@@ -19,7 +19,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -92,7 +91,6 @@ func (u *upstreamUpgrade) all(ctx context.Context) error {
 		return err
 	}
 	var results []*e2e.Result
-	summary, worse := "", 0
 	for _, e := range []ends{
 		{"patched", from, to, both},
 		{"upgrade-to-patched", fromUpstream, to, []string{e2edra.Upgrade}},
@@ -104,19 +102,8 @@ func (u *upstreamUpgrade) all(ctx context.Context) error {
 			return err
 		}
 		results = append(results, result)
-		difference := e2e.Compare(result, e2edra.Only(unpatched, result))
-		worse += len(difference.Worse)
-		summary += "\n" + e.name + " beside " + unpatchedVariant + ":\n" + difference.String()
 	}
-	summary = e2e.Summary(append(results, unpatched)...) + summary
-	if err := os.WriteFile(filepath.Join(u.logs(), "summary.txt"), []byte(summary), 0o644); err != nil {
-		return err
-	}
-	fmt.Printf("\n%s\nalso in %s, with the output of tests and components\n", summary, u.logs())
-	if worse > 0 {
-		return fmt.Errorf("%d tests fail with the patches and do not without them", worse)
-	}
-	return nil
+	return reportE2E(u.logs(), append(results, unpatched), e2edra.Only)
 }
 
 func (u *upstreamUpgrade) logs() string { return filepath.Join(u.Output, "logs", "e2e-dra") }
@@ -147,7 +134,7 @@ func (u *upstreamUpgrade) on(ctx context.Context, e ends) (*e2e.Result, error) {
 
 // onBareNode runs tests on a node with a container runtime alone, and with the images that upstream's tests
 // of DRA want.
-func onBareNode(ctx context.Context, t *tree.Tree, name, bin string, run func(c *cluster.Cluster) (*e2e.Result, error)) (result *e2e.Result, err error) {
+func onBareNode(ctx context.Context, t *tree.Tree, name, bin string, run func(c *cluster.Cluster) (*e2e.Result, error)) (*e2e.Result, error) {
 	images, err := e2edra.Images(t.Dir())
 	if err != nil {
 		return nil, err
@@ -157,35 +144,7 @@ func onBareNode(ctx context.Context, t *tree.Tree, name, bin string, run func(c 
 		Bare: true, Images: images, PodSubnet: "10.212",
 		Private: []string{"/tmp", "/run/kubernetes", "/opt/cni"},
 	}
-	// What an interrupted run left has its own options.
-	left, err := cluster.New(options, t.Log)
-	if err != nil {
-		return nil, err
-	}
-	if err := left.Down(ctx); err != nil {
-		return nil, err
-	}
-	c, err := cluster.New(options, t.Log)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := c.Up(ctx); err != nil {
-		return nil, err
-	}
-	defer func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Minute)
-		defer cancel()
-		if downErr := c.Down(ctx); err == nil {
-			err = downErr
-		}
-	}()
-	start := time.Now()
-	if result, err = run(c); err != nil {
-		return nil, err
-	}
-	t.Log("%s: %d passed, %d failed, %d skipped after %s", result.Name,
-		result.Count(e2e.Passed), result.Count(e2e.Failed), result.Count(e2e.Skipped), time.Since(start).Round(time.Second))
-	return result, nil
+	return onCluster(ctx, options, t.Log, run)
 }
 
 // forUpgrade are the programs with their gates.

@@ -19,8 +19,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
-	"os"
 	"path/filepath"
 
 	"kubernetes-dra/hack/pkg/cluster"
@@ -82,14 +80,5 @@ func (r *testRun) nodeSpecs(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	difference := e2e.Compare(results[0], results[1])
-	summary := e2e.Summary(results...) + difference.String()
-	if err := os.WriteFile(filepath.Join(logs, "summary.txt"), []byte(summary), 0o644); err != nil {
-		return err
-	}
-	fmt.Printf("\n%s\nalso in %s, with the output of the suite\n", summary, logs)
-	if worse := len(difference.Worse); worse > 0 {
-		return fmt.Errorf("%d specs fail with the patches and do not without them", worse)
-	}
-	return nil
+	return reportE2E(logs, results, nil)
 }
