@@ -77,7 +77,7 @@ func (r *NodeRun) On(ctx context.Context, node BareNode) (*Result, error) {
 	if err := r.prepare(node); err != nil {
 		return nil, err
 	}
-	specs, err := r.specs(ctx)
+	specs, err := dryRun(ctx, r.path(workDir), r.Binary, nodeLabels)
 	if err != nil {
 		return nil, err
 	}
@@ -161,23 +161,6 @@ func (r *NodeRun) prepare(node BareNode) error {
 		return err
 	}
 	return os.WriteFile(r.path(workDir, "kubeletconfig.yaml"), fmt.Appendf(nil, nodeConfig, node.NodeCgroup()), 0o644)
-}
-
-// specs are those that will run.
-func (r *NodeRun) specs(ctx context.Context) ([]Spec, error) {
-	file := r.path("specs.json")
-	if err := sys.Run(ctx, sys.Command(ctx, r.path(workDir), nil, r.Binary, "--ginkgo.dry-run", "--ginkgo.label-filter="+nodeLabels, "--ginkgo.json-report="+file)); err != nil {
-		return nil, err
-	}
-	reports, err := readReport(file)
-	if err != nil {
-		return nil, err
-	}
-	specs := listed(reports)
-	if len(specs) == 0 {
-		return nil, fmt.Errorf("%s has no specs with the labels %s", r.Binary, nodeLabels)
-	}
-	return specs, nil
 }
 
 func (r *NodeRun) args(node BareNode) []string {

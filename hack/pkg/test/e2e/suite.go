@@ -118,13 +118,18 @@ type Spec struct {
 
 // Specs are those with the labels, as the suite itself lists them.
 func (s *Suite) Specs(ctx context.Context) ([]Spec, error) {
-	dir, err := os.MkdirTemp("", "carry-")
+	return dryRun(ctx, s.Bin, s.program(suiteProgram), s.labels())
+}
+
+// dryRun lists the specs of a program that have some labels. The program runs in the folder dir.
+func dryRun(ctx context.Context, dir, program, labels string) ([]Spec, error) {
+	temp, err := os.MkdirTemp("", "carry-")
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	file := filepath.Join(dir, "specs.json")
-	if _, err := s.ask(ctx, "--ginkgo.dry-run", "--ginkgo.label-filter="+s.labels(), "--ginkgo.json-report="+file); err != nil {
+	defer func() { _ = os.RemoveAll(temp) }()
+	file := filepath.Join(temp, "specs.json")
+	if err := sys.Run(ctx, sys.Command(ctx, dir, nil, program, "--ginkgo.dry-run", "--ginkgo.label-filter="+labels, "--ginkgo.json-report="+file)); err != nil {
 		return nil, err
 	}
 	reports, err := readReport(file)
@@ -133,7 +138,7 @@ func (s *Suite) Specs(ctx context.Context) ([]Spec, error) {
 	}
 	specs := listed(reports)
 	if len(specs) == 0 {
-		return nil, fmt.Errorf("%s has no specs with the labels %s", s.program(suiteProgram), s.labels())
+		return nil, fmt.Errorf("%s has no specs with the labels %s", program, labels)
 	}
 	return specs, nil
 }
