@@ -150,6 +150,13 @@ func (s Spec) keptOut(on func(gate string) bool, kubelet string, cpus int) strin
 	return ""
 }
 
+// greedy is in the name of a spec that stores 80 MiB of ResourceSlices and lists them every two
+// seconds, up to 1.35. Specs beside it would miss their deadlines on a small machine.
+const greedy = "ResourceSlice Controller creates slices"
+
+// alone is true for a spec that runs after the others, with none beside it.
+func (s Spec) alone() bool { return strings.HasSuffix(s.Name, greedy) }
+
 var gateHelp = regexp.MustCompile(`(?:^|\s|:)(\w+)=true\|false \(`)
 
 // KnownGates are the feature gates that can be set in a release, according to

@@ -106,6 +106,27 @@ func TestKeptOut(t *testing.T) {
 	}
 }
 
+func TestParts(t *testing.T) {
+	specs := []Spec{{Name: "[DRA] a (b)"}, {Name: "[DRA] out"}, {Name: "[DRA] " + greedy}}
+	out := map[string]string{"[DRA] out": "flaky"}
+	const kept, slices = `= \[DRA\] out$`, `= \[DRA\] ResourceSlice Controller creates slices$`
+	for name, test := range map[string]struct {
+		only  string
+		specs []Spec
+		want  []part
+	}{
+		"all":   {"", specs, []part{{"", 8, 1, []string{"--skip" + kept, "--skip" + slices}}, {"alone-", 1, 1, []string{"--focus" + slices}}}},
+		"some":  {"a (b)", specs[:1], []part{{"", 8, 1, []string{`--focus=a \(b\)`}}}},
+		"alone": {"slices", specs[2:], []part{{"alone-", 1, 1, []string{"--focus" + slices}}}},
+		"none":  {"out", specs[1:2], []part{}},
+	} {
+		r := &Run{Procs: 8, Only: test.only}
+		if got := r.parts(test.specs, out); !reflect.DeepEqual(got, test.want) {
+			t.Errorf("%s: got %+v, want %+v", name, got, test.want)
+		}
+	}
+}
+
 func TestParseKind(t *testing.T) {
 	for name, test := range map[string]struct {
 		content string

@@ -34,6 +34,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/onsi/ginkgo/v2/types"
+
 	"kubernetes-dra/hack/pkg/cluster"
 	"kubernetes-dra/hack/pkg/sys"
 )
@@ -110,27 +112,68 @@ func (r *Run) On(ctx context.Context, c Cluster) (*Result, error) {
 	if err := os.MkdirAll(r.LogDir, 0o755); err != nil {
 		return nil, err
 	}
-	report := filepath.Join(r.LogDir, "report.json")
+	var reports []types.Report
+	for _, part := range r.parts(selected, keptOut) {
+		report, err := r.run(ctx, c, part)
+		if err != nil {
+			return nil, err
+		}
+		reports = append(reports, report...)
+	}
+	if err := result.read(reports, selected, keptOut); err != nil {
+		return nil, fmt.Errorf("%w; see %s", err, r.LogDir)
+	}
+	return result, nil
+}
+
+// part are specs that one run of ginkgo has.
+type part struct {
+	// name stands before those of its files.
+	name         string
+	procs, specs int
+	// filters are flags of ginkgo.
+	filters []string
+}
+
+// parts are the specs that are not kept out: first all that may run together, then the others.
+func (r *Run) parts(specs []Spec, keptOut map[string]string) []part {
+	together, last := part{procs: r.Procs}, part{name: "alone-", procs: 1}
+	if r.Only != "" {
+		together.filters = []string{"--focus=" + regexp.QuoteMeta(r.Only)}
+	}
+	for _, spec := range specs {
+		// It is matched with the name of the suite before that of the spec.
+		filter := "= " + regexp.QuoteMeta(spec.Name) + "$"
+		out := keptOut[spec.Name] != ""
+		if !out && !spec.alone() {
+			together.specs++
+			continue
+		}
+		together.filters = append(together.filters, "--skip"+filter)
+		if !out {
+			last.specs++
+			last.filters = append(last.filters, "--focus"+filter)
+		}
+	}
+	return slices.DeleteFunc([]part{together, last}, func(p part) bool { return p.specs == 0 })
+}
+
+// run runs a part.
+func (r *Run) run(ctx context.Context, c Cluster, p part) ([]types.Report, error) {
+	report := filepath.Join(r.LogDir, p.name+"report.json")
 	if err := os.Remove(report); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	args := []string{
+	args := append([]string{
 		"run", "--no-color", "-v", "--timeout=4h",
-		"--procs=" + strconv.Itoa(r.Procs),
+		"--procs=" + strconv.Itoa(p.procs),
 		"--flake-attempts=" + strconv.Itoa(attempts),
 		"--label-filter=" + r.labels(),
-		"--output-dir=" + r.LogDir, "--json-report=" + filepath.Base(report), "--junit-report=junit.xml",
-	}
-	if r.Only != "" {
-		args = append(args, "--focus="+regexp.QuoteMeta(r.Only))
-	}
-	for name := range keptOut {
-		// It is matched with the name of the suite before that of the spec.
-		args = append(args, "--skip= "+regexp.QuoteMeta(name)+"$")
-	}
+		"--output-dir=" + r.LogDir, "--json-report=" + filepath.Base(report), "--junit-report=" + p.name + "junit.xml",
+	}, p.filters...)
 	args = append(args, r.program(suiteProgram), "--",
 		"--kubeconfig="+c.Kubeconfig(), "--kubectl-path="+c.Kubectl(), "--provider=skeleton", "--num-nodes="+strconv.Itoa(r.Nodes), "--disable-log-dump=true")
-	runErr := r.ginkgo(ctx, args, len(selected)-len(keptOut))
+	runErr := r.ginkgo(ctx, p.name+"output.log", args, p.specs)
 	if err := context.Cause(ctx); err != nil {
 		return nil, err
 	}
@@ -139,17 +182,12 @@ func (r *Run) On(ctx context.Context, c Cluster) (*Result, error) {
 		// The suite could not even start.
 		return nil, errors.Join(runErr, err)
 	}
-	if err := result.read(reports, selected, keptOut); err != nil {
-		return nil, fmt.Errorf("%w; see %s", err, r.logFile())
-	}
-	return result, nil
+	return reports, nil
 }
 
-func (r *Run) logFile() string { return filepath.Join(r.LogDir, "output.log") }
-
-// ginkgo runs it.
-func (r *Run) ginkgo(ctx context.Context, args []string, specs int) error {
-	log, err := os.Create(r.logFile())
+// ginkgo runs it. Its output goes to a file of that name.
+func (r *Run) ginkgo(ctx context.Context, output string, args []string, specs int) error {
+	log, err := os.Create(filepath.Join(r.LogDir, output))
 	if err != nil {
 		return err
 	}
