@@ -38,7 +38,8 @@ const (
 )
 
 // allowStatus does what an administrator does before turning that gate on, for a suite whose
-// driver knows nothing of it: up to 1.35, only the carry has the gate.
+// driver knows nothing of it: up to 1.35, only the carry has the gate. In 1.34 and 1.35, a spec lets
+// the driver of a node report devices that all nodes share, which takes the wider permission.
 func (s *Suite) allowStatus(ctx context.Context, client kubernetes.Interface) error {
 	content, err := os.ReadFile(filepath.Join(s.Tree, filepath.FromSlash(driverRole)))
 	if err != nil {
@@ -51,7 +52,8 @@ func (s *Suite) allowStatus(ctx context.Context, client kubernetes.Interface) er
 	meta := metav1.ObjectMeta{Name: statusRole}
 	roles := client.RbacV1()
 	if _, err := roles.ClusterRoles().Create(ctx, &rbacv1.ClusterRole{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{{
-		APIGroups: []string{"resource.k8s.io"}, Resources: []string{statusResource}, Verbs: []string{"associated-node:update", "associated-node:patch"},
+		APIGroups: []string{"resource.k8s.io"}, Resources: []string{statusResource},
+		Verbs: []string{"associated-node:update", "associated-node:patch", "arbitrary-node:update", "arbitrary-node:patch"},
 	}}}, metav1.CreateOptions{}); err != nil {
 		return err
 	}
