@@ -388,6 +388,9 @@ func (w *workloads) tryNew(name, nodes string) {
 	w.free(name)
 	w.deleteClaim(name)
 	w.gone(name)
+	if nodes == "real" && w.older != nil {
+		w.prepared(w.older.claim())
+	}
 }
 
 // end lets everything end, and checks that all devices can be had again.
@@ -399,6 +402,7 @@ func (w *workloads) end() {
 		w.running("older", 2)
 		w.older.delete()
 		w.free("older")
+		w.prepared()
 	}
 	for _, job := range []string{"large", "plain", "monitor"} {
 		if w.pods[job] > 0 {

@@ -23,6 +23,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -202,14 +203,29 @@ func TestRealNode(t *testing.T) {
 	e.end("first")
 	e.free("shared")
 
-	// The driver knows nothing of the claim any more.
-	files, err := shared.RunInNode(e.ctx, "ls", "/run/cdi")
-	if err != nil {
-		t.Fatal(err)
+	e.prepared()
+}
+
+// prepared checks that the driver has devices for these claims, and for no others. A kubelet that
+// loses one of its checkpoint never takes it back from the driver.
+func (e *env) prepared(claims ...string) {
+	e.Helper()
+	var want []string
+	for _, name := range claims {
+		status, err := e.GetClaim(e.ctx, e.namespace, name)
+		if err != nil {
+			e.Fatal(err)
+		}
+		want = append(want, fmt.Sprintf("%s-%s.json", cluster.DriverName, status.UID))
 	}
-	if strings.TrimSpace(files) != "" {
-		t.Errorf("the claim was not unprepared, /run/cdi has %s", files)
-	}
+	slices.Sort(want)
+	e.eventually("claims are prepared on the node", func() error {
+		files, err := shared.RunInNode(e.ctx, "ls", "/run/cdi")
+		if got := strings.Fields(files); err == nil && !slices.Equal(got, want) {
+			err = fmt.Errorf("want files %v in /run/cdi, got %v", want, got)
+		}
+		return err
+	})
 }
 
 // TestNodeAuthorizer checks that a node sees the claims of its pods, whoever

@@ -98,6 +98,8 @@ func TestUpgrade(t *testing.T) {
 
 	e.free("idle")
 	e.swap(unpatched, nil)
+	kubectl(t, "delete", "clusterrolebindings,clusterroles", "system:kube-scheduler-workloads",
+		"system:resource-claim-controller-workloads", "system:resource-claim-controller-aggregated-workloads")
 	e.keepRunning(before, older)
 	for name, pods := range map[string]int{"plain": 10, "small": 20, "large": 250} {
 		e.listed(name, pods)
@@ -126,6 +128,7 @@ func TestUpgrade(t *testing.T) {
 	}
 	e.end("older")
 	e.free("older")
+	e.prepared()
 	e.claim("next", class, nil)
 	e.job("next", 3, cluster.PodSpec("next", ""), nil)
 	e.running("next", 3)
