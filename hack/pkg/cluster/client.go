@@ -362,8 +362,21 @@ type PodCounts struct {
 	All, Bound, Running, Ended int
 	// OnReal are those that run on the real node.
 	OnReal int
-	// Waiting is why one of those that do not run does not.
-	Waiting string
+	// Waiting is why one of those that do not run does not, Last how one of those that ended did.
+	Waiting, Last string
+}
+
+// ending describes a pod that ended.
+func ending(pod *corev1.Pod) string {
+	text := fmt.Sprintf("%s on %s: %s %s %s", pod.Name, pod.Spec.NodeName, pod.Status.Phase, pod.Status.Reason, pod.Status.Message)
+	for _, container := range pod.Status.ContainerStatuses {
+		for _, state := range []*corev1.ContainerStateTerminated{container.State.Terminated, container.LastTerminationState.Terminated} {
+			if state != nil {
+				text += fmt.Sprintf("; %s: exit code %d, %s %s", container.Name, state.ExitCode, state.Reason, state.Message)
+			}
+		}
+	}
+	return text
 }
 
 // CountPods counts pods with a label.
@@ -386,6 +399,7 @@ func (c *Client) CountPods(ctx context.Context, namespace, selector string) (Pod
 			}
 		case corev1.PodSucceeded, corev1.PodFailed:
 			n.Ended++
+			n.Last = ending(&pod)
 		default:
 			n.Waiting = pod.Name + " waits"
 			for _, condition := range pod.Status.Conditions {

@@ -230,7 +230,7 @@ func (s *story) waitForPods(ctx context.Context) (cluster.PodCounts, error) {
 			shown = time.Now()
 		}
 		if counts.Ended > 0 {
-			return counts, fmt.Errorf("%d pods ended, although all of them were to run", counts.Ended)
+			return counts, fmt.Errorf("%d pods ended, although all of them were to run: %s", counts.Ended, counts.Last)
 		}
 		select {
 		case <-ctx.Done():
