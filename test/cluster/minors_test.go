@@ -44,7 +44,7 @@ const (
 	// kubeletSkew is how many minor releases a kubelet may be behind the API server.
 	kubeletSkew = 3
 	// simulatedDevices and realDevices are as many as claims have at once, so none may get lost.
-	simulatedDevices, realDevices = 6, 1
+	simulatedDevices, realDevices = 6, 2
 	// tooMany is a number of pods that upstream has no place for in a claim, listable one for which it has.
 	tooMany, listable = 300, 250
 )
@@ -101,8 +101,9 @@ type workloads struct {
 	class, realClass string
 	// on is true if the components have the gate, or get it next.
 	on bool
-	// older is on the node with a kubelet, and runs since there are patches.
-	older *olderJob
+	// older and single are on the node with a kubelet, and run since there are patches. Only single
+	// never gets another pod, for which the kubelet would prepare its claim once more.
+	older, single *olderJob
 	// pods are those on simulated nodes, by the name of their workload.
 	pods map[string]int
 	// consumers are the workloads that claims are reserved for.
@@ -161,8 +162,9 @@ func (w *workloads) createShared() {
 	w.claim("training", w.class, &cluster.Consumer{APIGroup: w.trainings.Group, Resource: w.trainings.Resource, Name: "training"})
 	w.consumers["training"] = w.training(w.trainings, "training", "training", 3)
 
-	w.older = w.olderJob("older", w.realClass)
+	w.older, w.single = w.olderJob("older", w.realClass), w.olderJob("single", w.realClass)
 	w.older.run()
+	w.single.run()
 	w.pods["large"], w.pods["server"], w.pods["set"], w.pods["training"] = tooMany, 3, 3, 3
 	for name, pods := range w.pods {
 		w.running(name, pods)
@@ -389,7 +391,7 @@ func (w *workloads) tryNew(name, nodes string) {
 	w.deleteClaim(name)
 	w.gone(name)
 	if nodes == "real" && w.older != nil {
-		w.prepared(w.older.claim())
+		w.prepared(w.older.claim(), w.single.claim())
 	}
 }
 
@@ -397,6 +399,10 @@ func (w *workloads) tryNew(name, nodes string) {
 func (w *workloads) end() {
 	w.Helper()
 	if w.older != nil {
+		w.single.check()
+		w.single.delete()
+		w.free("single")
+		w.prepared(w.older.claim())
 		w.older.check()
 		w.older.another()
 		w.running("older", 2)
