@@ -362,8 +362,8 @@ type PodCounts struct {
 	All, Bound, Running, Ended int
 	// OnReal are those that run on the real node.
 	OnReal int
-	// Waiting is why one of those that do not run does not, Last how one of those that ended did.
-	Waiting, Last string
+	// Waiting is why one of those that do not run does not, Ending how one of those that ended did.
+	Waiting, Ending string
 }
 
 // ending describes a pod that ended.
@@ -399,7 +399,7 @@ func (c *Client) CountPods(ctx context.Context, namespace, selector string) (Pod
 			}
 		case corev1.PodSucceeded, corev1.PodFailed:
 			n.Ended++
-			n.Last = ending(&pod)
+			n.Ending = ending(&pod)
 		default:
 			n.Waiting = pod.Name + " waits"
 			for _, condition := range pod.Status.Conditions {

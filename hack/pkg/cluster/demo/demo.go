@@ -230,7 +230,7 @@ func (s *story) waitForPods(ctx context.Context) (cluster.PodCounts, error) {
 			shown = time.Now()
 		}
 		if counts.Ended > 0 {
-			return counts, fmt.Errorf("%d pods ended, although all of them were to run: %s", counts.Ended, counts.Last)
+			return counts, fmt.Errorf("%d pods ended, although all of them were to run: %s", counts.Ended, counts.Ending)
 		}
 		select {
 		case <-ctx.Done():

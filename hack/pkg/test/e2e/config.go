@@ -150,7 +150,7 @@ func (s Spec) keptOut(on func(gate string) bool, kubelet string, cpus int) strin
 	return ""
 }
 
-// greedy is in the name of a spec that stores 80 MiB of ResourceSlices and lists them every two
+// greedy ends the name of a spec that stores 80 MiB of ResourceSlices and lists them every two
 // seconds, up to 1.35. Specs beside it would miss their deadlines on a small machine.
 const greedy = "ResourceSlice Controller creates slices"
 
