@@ -48,8 +48,8 @@ func (b *reservedForBuilder) create(ctx context.Context, objs ...klog.KMetadata)
 
 func (b *reservedForBuilder) newClaim() *resourceapi.ResourceClaim { return b.builder.externalClaim() }
 
-// newPod returns a pod whose container ends when it gets SIGTERM. In 1.32 the one of the builder does
-// not: its first process is a program without a handler.
+// newPod returns a pod whose container ends when it gets SIGTERM. The one of the builder does not:
+// its first process is a program without a handler.
 func (b *reservedForBuilder) newPod(claim string) *v1.Pod {
 	pod := b.builder.podExternal()
 	pod.Spec.Containers[0].Command = e2epod.GenerateScriptCmd(e2epod.InfiniteSleepCommand)
