@@ -67,7 +67,7 @@ func addClusterFlags(flags *flag.FlagSet) *clusterFlags {
 	flags.IntVar(&f.options.SimulatedNodes, "nodes", 100, "number of simulated nodes")
 	flags.BoolVar(&f.options.NoRealNode, "no-real-node", false, "only simulated nodes")
 	flags.StringVar(&f.options.RuntimeConfig, "runtime-config", "", "the API server's --runtime-config")
-	flags.StringVar(&f.options.PodSubnet, "pod-subnet", "10.200", "first two numbers of the addresses of pods, Services and the real node")
+	flags.StringVar(&f.options.PodSubnet, "pod-subnet", "", "first two numbers of the addresses of pods, Services and the real node, 10.200 for example (default: any free ones)")
 	return f
 }
 

@@ -109,7 +109,7 @@ func runE2E(ctx context.Context, args []string) error {
 	only := flags.String("only", "", "run only specs whose name has this text")
 	nodes := flags.Int("nodes", 3, "number of nodes with a kubelet. Some specs need three")
 	procs := flags.Int("procs", 8, "number of specs that run at the same time")
-	podSubnet := flags.String("pod-subnet", "10.211", "first two numbers of the addresses of pods, Services and the node")
+	podSubnet := flags.String("pod-subnet", "", "first two numbers of the addresses of pods, Services and the node, 10.200 for example (default: any free ones)")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}

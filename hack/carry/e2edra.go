@@ -141,7 +141,7 @@ func onBareNode(ctx context.Context, t *tree.Tree, name, bin string, run func(c 
 	}
 	options := cluster.Options{
 		Repo: t.Repo, Release: t.Release.Name, Bin: bin, Dir: filepath.Join(t.Output, "cluster-"+name),
-		Bare: true, Images: images, PodSubnet: "10.212",
+		Bare: true, Images: images,
 		Private: []string{"/tmp", "/run/kubernetes", "/opt/cni"},
 	}
 	return onCluster(ctx, options, t.Log, run)

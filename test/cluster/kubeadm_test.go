@@ -47,7 +47,6 @@ func TestKubeadm(t *testing.T) {
 	ctx := t.Context()
 	opts := shared.Options
 	opts.Dir += "-2"
-	opts.PodSubnet = "10.204"
 	opts.SimulatedNodes = 20
 	opts.Images = nil
 	unpacked := filepath.Join(filepath.Dir(opts.Dir), "kubeadm-test")

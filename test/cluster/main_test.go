@@ -120,8 +120,8 @@ func logf(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, "%s %s\n", time.Now().Format(time.TimeOnly), fmt.Sprintf(format, args...))
 }
 
-// options are those of the shared cluster. It takes whatever ports are free: a
-// developer's own cluster may be running.
+// options are those of the shared cluster. It takes whatever ports and addresses are
+// free: a developer's own cluster, or another clone's tests, may be running.
 func options() (cluster.Options, error) {
 	var opts cluster.Options
 	dir, err := os.Getwd()
@@ -171,7 +171,6 @@ func options() (cluster.Options, error) {
 		Gates:          gates,
 		LogLevel:       4,
 		SimulatedNodes: 100,
-		PodSubnet:      "10.201",
 	}, nil
 }
 

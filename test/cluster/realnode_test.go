@@ -289,7 +289,6 @@ func TestUpDown(t *testing.T) {
 		t.Fatal(err)
 	}
 	opts.Dir += "-2"
-	opts.PodSubnet = "10.202"
 	opts.SimulatedNodes = 2
 	before := machine(t)
 	c, err := cluster.New(opts, t.Logf)

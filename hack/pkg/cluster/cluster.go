@@ -97,8 +97,8 @@ type Options struct {
 	NoRealNode bool
 	// RuntimeConfig is the API server's --runtime-config.
 	RuntimeConfig string
-	// PodSubnet is the first two numbers of the IPv4 addresses of pods
-	// on the real node, "10.200" for example.
+	// PodSubnet is the first two numbers of the IPv4 addresses of pods, Services and
+	// real nodes, "10.200" for example. It is taken as it is, or any free one if it is empty.
 	PodSubnet string
 	// Images are for pods on the real node, besides ShellImage.
 	Images []image.Image
@@ -136,6 +136,8 @@ type state struct {
 	Version string
 	// Ports of the components, by name.
 	Ports map[string]int
+	// PodSubnet is the one that was taken.
+	PodSubnet string
 	// Processes in the order in which they were started.
 	Processes []*process
 	// RealNode is true if there is one, NoRealNode says why not.
@@ -180,9 +182,6 @@ func New(opts Options, log func(format string, args ...any)) (*Cluster, error) {
 	}
 	if opts.Bare && (opts.RealNodes > 1 || opts.NoRealNode || opts.SimulatedNodes > 0 || opts.Services || opts.Kubeadm != nil) {
 		return nil, errors.New("a bare cluster is one real node with containerd: leave out the other options")
-	}
-	if opts.PodSubnet == "" {
-		opts.PodSubnet = "10.200"
 	}
 	if log == nil {
 		log = func(string, ...any) {}
@@ -368,6 +367,9 @@ func (c *Cluster) up(ctx context.Context) error {
 		}
 	}
 	if err := c.choosePorts(); err != nil {
+		return err
+	}
+	if err := c.choosePodSubnet(ctx); err != nil {
 		return err
 	}
 	ours := opts.Kubeadm == nil && !opts.Bare

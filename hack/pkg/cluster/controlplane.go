@@ -52,8 +52,8 @@ rules:
 - level: None
 `
 
-func (c *Cluster) serviceSubnet() string { return c.Options.PodSubnet + ".128.0/17" }
-func (c *Cluster) serviceIP() string     { return c.Options.PodSubnet + ".128.1" }
+func (c *Cluster) serviceSubnet() string { return c.PodSubnet + ".128.0/17" }
+func (c *Cluster) serviceIP() string     { return c.PodSubnet + ".128.1" }
 
 // Config returns a client configuration of the administrator's.
 func (c *Cluster) Config() (*rest.Config, error) {

@@ -212,14 +212,3 @@ func (c *Cluster) removeNetwork(ctx context.Context) error {
 	}
 	return errors.Join(errs...)
 }
-
-func hasAddress(address string) bool {
-	addresses, err := net.InterfaceAddrs()
-	if err != nil {
-		return false
-	}
-	return slices.ContainsFunc(addresses, func(a net.Addr) bool {
-		ip, _, err := net.ParseCIDR(a.String())
-		return err == nil && ip.String() == address
-	})
-}

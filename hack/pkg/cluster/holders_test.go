@@ -273,3 +273,52 @@ func TestSysctls(t *testing.T) {
 		t.Errorf("want an error that names it, got: %v", err)
 	}
 }
+
+// TestSysctlsOfTwo checks that the first cluster that goes leaves the machine as the other one needs
+// it, and that the last one puts all back.
+func TestSysctlsOfTwo(t *testing.T) {
+	defer func(root string, dirs []string) { sysctlRoot, private = root, dirs }(sysctlRoot, private)
+	sysctlRoot, private = t.TempDir(), []string{t.TempDir()}
+	const forward = "net/ipv4/ip_forward"
+	file := filepath.Join(sysctlRoot, forward)
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte("0\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	expect := func(when, value string) {
+		t.Helper()
+		if got, err := os.ReadFile(file); err != nil || string(got) != value+"\n" {
+			t.Errorf("%s: want %s, got %q, %v", when, value, got, err)
+		}
+	}
+	up := func() *Cluster {
+		t.Helper()
+		c := newCluster(t)
+		for _, err := range []error{c.rememberSysctls(), setSysctls(neededSysctls), c.makeMountPoints()} {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		return c
+	}
+	down := func(c *Cluster) {
+		t.Helper()
+		for _, err := range []error{c.restoreSysctls(), c.removeRemovables(), c.removeFolder()} {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	first, lost := up(), up()
+	if err := os.RemoveAll(lost.Options.Dir); err != nil {
+		t.Fatal(err)
+	}
+	second := up()
+	expect("with two clusters", "1")
+	down(first)
+	expect("after the first", "1")
+	down(second)
+	expect("after the last", "0")
+}

@@ -18,6 +18,7 @@ package cluster
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -78,14 +79,14 @@ func (n *realNode) dir(elem ...string) string {
 
 // address is that of the node, on the loopback interface: 127.0.0.1 cannot be the
 // address of a node.
-func (n *realNode) address() string { return n.Options.PodSubnet + ".127." + strconv.Itoa(n.index+1) }
+func (n *realNode) address() string { return n.PodSubnet + ".127." + strconv.Itoa(n.index+1) }
 
 // maxRealNodes is how many there are subnets for.
 const maxRealNodes = 4
 
 // podSubnet has the addresses of its pods.
 func (n *realNode) podSubnet() string {
-	return fmt.Sprintf("%s.%d.0/20", n.Options.PodSubnet, 16*n.index)
+	return fmt.Sprintf("%s.%d.0/20", n.PodSubnet, 16*n.index)
 }
 
 // private are the folders which the real node does not share with the host.
@@ -241,12 +242,25 @@ func (c *Cluster) rememberSysctls() error {
 			values[name] = strings.TrimSpace(string(content))
 		}
 	}
+	for _, other := range c.otherMarks() {
+		for name := range values {
+			if before, found := other.Sysctls[name]; found {
+				values[name] = before
+			}
+		}
+	}
 	c.Sysctls = values
 	return c.save()
 }
 
-// restoreSysctls sets them to what they were, whoever changed them.
-func (c *Cluster) restoreSysctls() error { return setSysctls(c.Sysctls) }
+// restoreSysctls sets them to what they were, whoever changed them. If other clusters
+// need them still, the last one does that.
+func (c *Cluster) restoreSysctls() error {
+	if len(c.otherMarks()) > 0 {
+		return nil
+	}
+	return setSysctls(c.Sysctls)
+}
 
 // setSysctls sets those that have another value.
 func setSysctls(values map[string]string) error {
@@ -267,6 +281,10 @@ func setSysctls(values map[string]string) error {
 // there. Each cluster has a mark in each folder: one that another cluster removes
 // is not mounted over any more, in whatever namespace, so the last one does that.
 func (c *Cluster) makeMountPoints() error {
+	content, err := json.Marshal(mark{c.Options.Dir, c.Sysctls})
+	if err != nil {
+		return err
+	}
 	remember := func(path string) error {
 		c.Removables = append(c.Removables, path)
 		return c.save()
@@ -295,11 +313,11 @@ func (c *Cluster) makeMountPoints() error {
 				return err
 			}
 		}
-		mark := filepath.Join(dir, markPrefix+c.id())
-		if err := remember(mark); err != nil {
+		name := filepath.Join(dir, markPrefix+c.id())
+		if err := remember(name); err != nil {
 			return err
 		}
-		if err := os.WriteFile(mark, nil, 0o644); err != nil {
+		if err := os.WriteFile(name, content, 0o644); err != nil {
 			return err
 		}
 	}
@@ -308,6 +326,30 @@ func (c *Cluster) makeMountPoints() error {
 
 // markPrefix is the beginning of the name of a cluster's mark.
 const markPrefix = ".mounted-by-"
+
+// mark says whose it is, and what the machine was set to before its cluster was there.
+type mark struct {
+	Dir     string
+	Sysctls map[string]string
+}
+
+// otherMarks are those of other clusters on this machine that have not been taken down.
+func (c *Cluster) otherMarks() []mark {
+	var others []mark
+	names, _ := filepath.Glob(filepath.Join(private[0], markPrefix+"*"))
+	for _, name := range names {
+		content, err := os.ReadFile(name)
+		var m mark
+		if filepath.Base(name) == markPrefix+c.id() || err != nil || json.Unmarshal(content, &m) != nil {
+			continue
+		}
+		// Somebody may have removed the folder of a cluster, and left its mark.
+		if _, err := os.Stat(filepath.Join(m.Dir, stateFile)); err == nil {
+			others = append(others, m)
+		}
+	}
+	return others
+}
 
 // onlyMarks returns true for a folder which clusters made for themselves.
 func onlyMarks(dir string) (bool, error) {

@@ -21,8 +21,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"os/exec"
-	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -53,8 +51,8 @@ var dnsAccess = []rbacv1.PolicyRule{
 }
 
 // dnsAddress is where the DNS server listens, on the loopback interface. Pods know it by dnsServiceIP.
-func (c *Cluster) dnsAddress() string   { return c.Options.PodSubnet + ".127.53" }
-func (c *Cluster) dnsServiceIP() string { return c.Options.PodSubnet + ".128.10" }
+func (c *Cluster) dnsAddress() string   { return c.PodSubnet + ".127.53" }
+func (c *Cluster) dnsServiceIP() string { return c.PodSubnet + ".128.10" }
 
 func (c *Cluster) startServices(ctx context.Context) error {
 	if err := c.startProxy(ctx); err != nil {
@@ -74,8 +72,8 @@ func (c *Cluster) startProxy(ctx context.Context) error {
 	p, err := c.start(Proxy, append(c.common(Proxy, nil),
 		"--kubeconfig="+c.kubeconfig(Proxy),
 		"--hostname-override="+RealNode,
-		"--cluster-cidr="+c.Options.PodSubnet+".0.0/17",
-		"--nodeport-addresses="+c.Options.PodSubnet+".127.0/24",
+		"--cluster-cidr="+c.PodSubnet+".0.0/17",
+		"--nodeport-addresses="+c.PodSubnet+".127.0/24",
 		"--healthz-bind-address="+c.address(proxyHealth),
 		"--metrics-bind-address="+c.address(proxyMetrics),
 		// The settings of this machine stay as they are.
@@ -161,21 +159,6 @@ func (c *Cluster) createDNSService(ctx context.Context) error {
 	}
 	if _, err := client.DiscoveryV1().EndpointSlices(metav1.NamespaceSystem).Create(ctx, slice, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 		return err
-	}
-	return nil
-}
-
-// addAddress gives this machine an address, on the loopback interface.
-func (c *Cluster) addAddress(ctx context.Context, address string) error {
-	if hasAddress(address) {
-		return nil
-	}
-	c.Addresses = append(c.Addresses, address)
-	if err := c.save(); err != nil {
-		return err
-	}
-	if out, err := exec.CommandContext(ctx, "ip", "address", "add", address+"/32", "dev", "lo").CombinedOutput(); err != nil {
-		return fmt.Errorf("ip address add %s: %w: %s", address, err, strings.TrimSpace(string(out)))
 	}
 	return nil
 }
