@@ -79,7 +79,7 @@ func TestNetworkHangs(t *testing.T) {
 	e.networkPod("during-add", "slow-network")
 	e.says("during-add", cluster.NetworkDriverName, "interface net1: CNI ADD was not done within the time that the container runtime waits")
 	// None of that has cost the driver its connection.
-	if out, err := shared.RunInNode(e.ctx, "busybox", "wget", "-q", "-O", "-", "http://127.0.0.1:9177/metrics"); err != nil || !strings.Contains(out, "dra_network_nri_connected 1\n") {
+	if out, err := shared.RunInNode(e.ctx, "busybox", "wget", "-q", "-O", "-", shared.NetworkDriverURL("/metrics")); err != nil || !strings.Contains(out, "dra_network_nri_connected 1\n") {
 		t.Errorf("the driver is not connected any more: %v: %s", err, out)
 	}
 	goOn()

@@ -211,7 +211,7 @@ func (e *env) networkDriverIsReady() {
 	e.Helper()
 	e.eventually("network driver is ready", func() error {
 		// Readiness takes its time, and may still be that of before.
-		if _, err := shared.RunInNode(e.ctx, "busybox", "wget", "-q", "-O", "-", "http://127.0.0.1:9177/readyz"); err != nil {
+		if _, err := shared.RunInNode(e.ctx, "busybox", "wget", "-q", "-O", "-", shared.NetworkDriverURL("/readyz")); err != nil {
 			return err
 		}
 		set, err := e.AppsV1().DaemonSets(cluster.NetworkNamespace).Get(e.ctx, cluster.NetworkDaemonSet, metav1.GetOptions{})

@@ -26,9 +26,10 @@ import (
 	"strings"
 )
 
-// podSubnets are looked at, in this order, unless Options.PodSubnet names one.
+// podSubnets are looked at, in this order, unless Options.PodSubnet names one. Networks of
+// examples and tests begin at 10.220.
 var podSubnets = func() (subnets []string) {
-	for second := 200; second < 250; second++ {
+	for second := 200; second < 220; second++ {
 		subnets = append(subnets, fmt.Sprintf("10.%d", second))
 	}
 	return subnets

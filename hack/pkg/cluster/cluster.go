@@ -491,6 +491,8 @@ func (c *Cluster) choosePorts() error {
 	for _, n := range c.realNodes() {
 		usual = append(usual, component{n.of(kubeletHealth), 0})
 	}
+	// Not its usual one: nobody listens there yet, and another cluster would take it, too.
+	usual = append(usual, component{NetworkDaemonSet, 0})
 	if c.Options.Bare {
 		// Nothing listens. One number tells clusters apart.
 		usual = []component{{APIServer, 0}}

@@ -43,6 +43,11 @@ const (
 // Its plugin leaves it behind on purpose; [Cluster.Down] removes it.
 func (c *Cluster) NetworkBridge() string { return "dranet" + strconv.Itoa(c.Ports[APIServer]) }
 
+// NetworkDriverURL is where the driver of [Cluster.NetworkDriver] serves a path, for the real node.
+func (c *Cluster) NetworkDriverURL(path string) string {
+	return fmt.Sprintf("http://127.0.0.1:%d%s", c.Ports[NetworkDaemonSet], path)
+}
+
 // NetworkDriver is the manifest of the driver for the real node, which has its own
 // places for what is the machine's otherwise.
 func (c *Cluster) NetworkDriver() (string, error) {
@@ -53,6 +58,9 @@ func (c *Cluster) NetworkDriver() (string, error) {
 		"mountPath: /var/run/netns", "mountPath: "+netNSDir,
 		"hostPath: {path: /var/run/netns,", "hostPath: {path: "+netNSDir+",",
 		"      serviceAccountName:", "      nodeSelector: {"+TypeLabel+": real}\n      serviceAccountName:",
+		// The nodes of all clusters have the network of this machine.
+		"host: 127.0.0.1, port: 9177,", fmt.Sprintf("host: 127.0.0.1, port: %d,", c.Ports[NetworkDaemonSet]),
+		"        - --devices=16\n", fmt.Sprintf("        - --devices=16\n        - --listen=127.0.0.1:%d\n", c.Ports[NetworkDaemonSet]),
 		// There is no kube-proxy.
 		"        env:\n", fmt.Sprintf("        env:\n        - {name: KUBERNETES_SERVICE_HOST, value: 127.0.0.1}\n        - {name: KUBERNETES_SERVICE_PORT, value: %q}\n", strconv.Itoa(c.Ports[APIServer])),
 	)
