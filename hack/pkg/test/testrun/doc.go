@@ -18,8 +18,9 @@ limitations under the License.
 // them. It differs from plain "go test" in what it knows about a fork:
 //
 //   - A test of upstream that fails gets run again, at most twice, because some of
-//     them are flaky also without any change. Each one is named at the
-//     end. A test of ours never gets a second chance.
+//     them are flaky also without any change. The first time, its sub-tests that passed
+//     are left out. Each one is named at the end. A test of ours never gets a
+//     second chance.
 //   - A test of ours that was skipped is named at the end, with the reason.
 //   - A feature gate which is off by default can be turned on for tests which do not
 //     know about it, without touching them, and it is proved that it was on.

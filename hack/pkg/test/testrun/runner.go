@@ -38,6 +38,9 @@ import (
 // maxReruns is how often a failed test of upstream gets another chance.
 const maxReruns = 2
 
+// maxPattern is the length of a pattern that fits into one argument of a command.
+const maxPattern = 64 << 10
+
 // maxFirstWords is how many failed tests, and lines of the first one, are shown
 // at once when a package fails.
 const maxFirstWords = 10
@@ -157,11 +160,12 @@ func (r *Runner) Run(ctx context.Context, step Step) error {
 	run := &stepRun{Runner: r, Step: step, logs: logs, start: start}
 	stop := run.beat()
 	res := run.all(ctx, step.Packages)
-	for range maxReruns {
+	for n := range maxReruns {
 		if ctx.Err() != nil {
 			break
 		}
-		if !run.again(ctx, res) {
+		// The last time with all sub-tests: one may need what another one did before.
+		if whole := n == maxReruns-1; !run.again(ctx, res, whole) {
 			break
 		}
 	}
@@ -469,9 +473,9 @@ func quote(out tail) string {
 	return b.String()
 }
 
-// again gives failed tests of upstream another chance. It returns false if
-// there was nothing to do.
-func (s *stepRun) again(ctx context.Context, res *results) bool {
+// again gives failed tests of upstream another chance. Sub-tests that passed run again
+// only if whole is true. It returns false if there was nothing to do.
+func (s *stepRun) again(ctx context.Context, res *results, whole bool) bool {
 	any := false
 	for _, p := range s.Packages {
 		have := res.packages[p.Path]
@@ -505,6 +509,10 @@ func (s *stepRun) again(ctx context.Context, res *results) bool {
 				skip = append(skip, name)
 			}
 		}
+		var leftOut []string
+		if !whole {
+			leftOut = have.passedParts()
+		}
 		var what []string
 		for _, t := range retry {
 			if name := topLevel(t.name); !slices.Contains(what, name) {
@@ -528,9 +536,9 @@ func (s *stepRun) again(ctx context.Context, res *results) bool {
 		}
 		// The result of the package as a whole is the one of the last attempt,
 		// unless some test of ours failed.
-		more := s.command(ctx, []Package{p}, skip, extra...)
+		more := s.command(ctx, []Package{p}, slices.Concat(skip, leftOut), extra...)
 		if next := more.packages[p.Path]; next != nil {
-			have.merge(next)
+			have.merge(next, leftOut)
 			if slices.ContainsFunc(have.failures(), func(t *testResult) bool { return own(t.name) }) {
 				have.status = failed
 			}
@@ -544,18 +552,57 @@ func onlyOwn(p *packageResult, own func(string) bool) bool {
 	return len(p.order) > 0 && !slices.ContainsFunc(p.order, func(name string) bool { return !own(name) })
 }
 
-// merge replaces the results of test functions by those of a later attempt.
-func (p *packageResult) merge(later *packageResult) {
+// parent is the test that a sub-test belongs to, or empty. A name of one may have slashes.
+func (p *packageResult) parent(test string) string {
+	for {
+		slash := strings.LastIndex(test, "/")
+		if slash < 0 {
+			return ""
+		}
+		test = test[:slash]
+		if p.tests[test] != nil {
+			return test
+		}
+	}
+}
+
+// passedParts are the sub-tests of failed tests that passed or were skipped, without
+// their own sub-tests. There are none if a command line could not name them all.
+func (p *packageResult) passedParts() []string {
+	done := func(test string) bool {
+		status := p.tests[test].status
+		return status == passed || status == skipped
+	}
+	var parts []string
+	length := 0
+	for _, name := range p.order {
+		parent := p.parent(name)
+		if parent != "" && !done(parent) && done(name) {
+			parts = append(parts, name)
+			length += len(skipPattern([]string{name})) + 1
+		}
+	}
+	if length > maxPattern {
+		return nil
+	}
+	return parts
+}
+
+// merge replaces the results of test functions by those of a later attempt. Sub-tests
+// that were left out of it keep theirs.
+func (p *packageResult) merge(later *packageResult, leftOut []string) {
 	replaced := map[string]bool{}
 	for _, name := range later.order {
 		replaced[topLevel(name)] = true
 	}
 	p.order = slices.DeleteFunc(p.order, func(name string) bool {
-		if replaced[topLevel(name)] {
+		keep := !replaced[topLevel(name)] || slices.ContainsFunc(leftOut, func(part string) bool {
+			return name == part || strings.HasPrefix(name, part+"/")
+		})
+		if !keep {
 			delete(p.tests, name)
-			return true
 		}
-		return false
+		return !keep
 	})
 	for _, name := range later.order {
 		p.order = append(p.order, name)

@@ -133,10 +133,25 @@ import "testing"
 func TestStable(t *testing.T)  { attempt("stable") }
 func TestSkipped(t *testing.T) { attempt("skipped"); t.Skip("not here") }
 func TestFlaky(t *testing.T) {
-	t.Run("good", func(t *testing.T) {})
+	t.Run("good", func(t *testing.T) { attempt("good") })
 	t.Run("bad", func(t *testing.T) {
+		t.Run("good/too", func(t *testing.T) { attempt("too") })
 		if n := attempt("flaky"); n < NEEDED {
 			t.Fatalf("attempt %d is not good enough", n)
+		}
+	})
+}
+`
+	const parts = `package p
+
+import "testing"
+
+func TestParts(t *testing.T) {
+	prepared := false
+	t.Run("before", func(t *testing.T) { prepared = true; attempt("before") })
+	t.Run("after", func(t *testing.T) {
+		if attempt("after") < 2 || !prepared {
+			t.Fatal("not prepared")
 		}
 	})
 }
@@ -183,31 +198,37 @@ func TestZ(t *testing.T) { attempt("z") }
 		"passes": {
 			test: flaky, needed: "1",
 			counts: map[string]int{"stable": 1, "flaky": 1},
-			last:   "4 passed, 0 failed, 1 skipped",
+			last:   "5 passed, 0 failed, 1 skipped",
 		},
 		"upstream, second attempt": {
 			test: flaky, needed: "2",
-			counts: map[string]int{"stable": 1, "skipped": 1, "flaky": 2},
+			counts: map[string]int{"stable": 1, "skipped": 1, "good": 1, "too": 1, "flaky": 2},
 			out:    []string{`run again \(1\)`, `example.com/m/p TestFlaky \(step\): run again 1 times, passed then`},
-			last:   "4 passed, 0 failed, 1 skipped",
+			last:   "5 passed, 0 failed, 1 skipped",
 		},
 		"upstream, third attempt": {
 			test: flaky, needed: "3",
-			counts: map[string]int{"stable": 1, "flaky": 3},
+			counts: map[string]int{"stable": 1, "good": 2, "too": 2, "flaky": 3},
 			out:    []string{`TestFlaky \(step\): run again 2 times, passed then`},
-			last:   "4 passed, 0 failed, 1 skipped",
+			last:   "5 passed, 0 failed, 1 skipped",
 		},
 		"upstream, never": {
 			test: flaky, needed: "100", fails: true,
 			counts: map[string]int{"stable": 1, "flaky": 3},
 			out:    []string{`(?m)^  FAIL  example.com/m/p  .*\n        TestFlaky/bad\n        \| (.*\n        \| )*.*attempt 1 is not good enough`, `--- FAIL example.com/m/p TestFlaky/bad \(step\)`, `attempt 3 is not good enough`, `run again 2 times, failed again`},
-			last:   "2 passed, 1 failed, 1 skipped",
+			last:   "3 passed, 1 failed, 1 skipped",
 		},
 		"ours": {
 			test: flaky, needed: "2", own: []string{"TestFlaky", "TestSkipped"}, fails: true,
 			counts: map[string]int{"flaky": 1},
 			out:    []string{`--- FAIL example.com/m/p TestFlaky/bad`, `tests that were skipped \(1\):\n\s+example.com/m/p TestSkipped \(step\): not here`},
-			last:   "2 passed, 1 failed, 1 skipped",
+			last:   "3 passed, 1 failed, 1 skipped",
+		},
+		"upstream, needs a part that passed": {
+			test:   parts,
+			counts: map[string]int{"before": 2, "after": 3},
+			out:    []string{`TestParts \(step\): run again 2 times, passed then`},
+			last:   "3 passed, 0 failed, 0 skipped",
 		},
 		"leak": {
 			test: leak, needed: "2", own: []string{"TestOurs"},
