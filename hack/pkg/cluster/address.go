@@ -46,12 +46,13 @@ func (c *Cluster) choosePodSubnet(ctx context.Context) error {
 	if c.Options.PodSubnet != "" {
 		subnets = []string{c.Options.PodSubnet}
 	}
+	if !c.state.RealNode || c.Options.Bare {
+		// No address of it is this machine's.
+		c.PodSubnet = subnets[0]
+		return nil
+	}
 	var err error
 	for _, c.PodSubnet = range subnets {
-		if !c.state.RealNode || c.Options.Bare {
-			// No address of it is this machine's.
-			return nil
-		}
 		if err = c.addAddress(ctx, c.node().address()); !errors.Is(err, errAddressInUse) {
 			return err
 		}

@@ -223,12 +223,12 @@ func TestDownNamesHolders(t *testing.T) {
 	}
 }
 
-// TestSysctls checks that what the node needs is set, and that all is put back as it was.
-func TestSysctls(t *testing.T) {
-	c := newCluster(t)
-	defer func(root string) { sysctlRoot = root }(sysctlRoot)
+// ownSysctls gives the test sysctls of its own, which it writes and looks at.
+func ownSysctls(t *testing.T) (write, expect func(name, value string)) {
+	before := sysctlRoot
+	t.Cleanup(func() { sysctlRoot = before })
 	sysctlRoot = t.TempDir()
-	write := func(name, value string) {
+	write = func(name, value string) {
 		t.Helper()
 		file := filepath.Join(sysctlRoot, name)
 		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
@@ -238,12 +238,19 @@ func TestSysctls(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	expect := func(name, value string) {
+	expect = func(name, value string) {
 		t.Helper()
 		if got, err := os.ReadFile(filepath.Join(sysctlRoot, name)); err != nil || string(got) != value+"\n" {
 			t.Errorf("%s: want %s, got %q, %v", name, value, got, err)
 		}
 	}
+	return write, expect
+}
+
+// TestSysctls checks that what the node needs is set, and that all is put back as it was.
+func TestSysctls(t *testing.T) {
+	c := newCluster(t)
+	write, expect := ownSysctls(t)
 	const forward, panics = "net/ipv4/ip_forward", "kernel/panic"
 	write(forward, "0")
 	write(panics, "0")
@@ -277,22 +284,11 @@ func TestSysctls(t *testing.T) {
 // TestSysctlsOfTwo checks that the first cluster that goes leaves the machine as the other one needs
 // it, and that the last one puts all back.
 func TestSysctlsOfTwo(t *testing.T) {
-	defer func(root string, dirs []string) { sysctlRoot, private = root, dirs }(sysctlRoot, private)
-	sysctlRoot, private = t.TempDir(), []string{t.TempDir()}
+	write, expect := ownSysctls(t)
+	defer func(dirs []string) { private = dirs }(private)
+	private = []string{t.TempDir()}
 	const forward = "net/ipv4/ip_forward"
-	file := filepath.Join(sysctlRoot, forward)
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(file, []byte("0\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	expect := func(when, value string) {
-		t.Helper()
-		if got, err := os.ReadFile(file); err != nil || string(got) != value+"\n" {
-			t.Errorf("%s: want %s, got %q, %v", when, value, got, err)
-		}
-	}
+	write(forward, "0")
 	up := func() *Cluster {
 		t.Helper()
 		c := newCluster(t)
@@ -316,9 +312,9 @@ func TestSysctlsOfTwo(t *testing.T) {
 		t.Fatal(err)
 	}
 	second := up()
-	expect("with two clusters", "1")
+	expect(forward, "1")
 	down(first)
-	expect("after the first", "1")
+	expect(forward, "1")
 	down(second)
-	expect("after the last", "0")
+	expect(forward, "0")
 }
