@@ -18,6 +18,7 @@ package dynamicresources
 
 import (
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -84,6 +85,7 @@ func TestReservedForSkipNodeOperations(t *testing.T) {
 		assert.Empty(tCtx, cycle.filter())
 		_, status = tc.p.PostFilter(tCtx, cycle.state, cycle.pod, nil)
 		assert.Equal(tCtx, fwk.Unschedulable, status.Code(), status.Message())
+		synctest.Wait() // for what must not happen
 		assert.NotNil(tCtx, tc.claim().Status.Allocation)
 		assert.Len(tCtx, tc.claim().Status.ReservedFor, 1)
 	})
