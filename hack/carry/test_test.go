@@ -149,7 +149,7 @@ func TestPartIsNotRecorded(t *testing.T) {
 	if record, err := tested.Load(r.repo, "1.36"); record != nil || err != nil {
 		t.Errorf("got %v, %v", record, err)
 	}
-	if err := runTest(t.Context(), []string{"--hack", "--others", "some"}); err == nil || !strings.Contains(err.Error(), "short or long") {
+	if err := runTest(t.Context(), []string{"--hack", "--others", "some"}); err == nil || !strings.Contains(err.Error(), "changed, short or long") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -201,6 +201,57 @@ func TestShortUnitPart(t *testing.T) {
 		if err := os.Remove(filepath.Join(dir, name, "vet_test.go")); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// A release is left out only if its tree is the tested one, and only if nobody wants all of them.
+func TestShortLeavesOutTested(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(r *testRun)
+		ran    bool
+	}{
+		"tested":          {change: func(*testRun) {}},
+		"all are wanted":  {ran: true, change: func(r *testRun) { r.onlyChanged = false }},
+		"another version": {ran: true, change: func(r *testRun) { r.source.Release.Version = "v1.36.9" }},
+		"edits":           {ran: true, change: func(r *testRun) { writeFiles(t, r.source.Dir(), map[string]string{"go": "2"}) }},
+		"no record": {ran: true, change: func(r *testRun) {
+			if err := os.Remove(filepath.Join(r.repo, tested.File("1.36"))); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		"another tree": {ran: true, change: func(r *testRun) {
+			record := &tested.Record{Version: "v1.36.3", Tree: strings.Repeat("0", 40), Date: "2026-11-25", Count: testrun.Count{Passed: 1}}
+			if err := tested.Write(r.repo, "1.36", record); err != nil {
+				t.Fatal(err)
+			}
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := builtRelease(t)
+			r.Do("all", func() error { return nil })
+			if err := r.record(t.Context(), true); err != nil {
+				t.Fatal(err)
+			}
+			r.onlyChanged = true
+			r.build = func(context.Context) error { return nil }
+			tc.change(r)
+			ran := false
+			part := func(context.Context, *testRun) error {
+				ran = true
+				return nil
+			}
+			if err := testShort(t.Context(), []*testRun{r}, []func(context.Context, *testRun) error{part}); err != nil {
+				t.Fatal(err)
+			}
+			if ran != tc.ran {
+				t.Errorf("ran: %t, want %t", ran, tc.ran)
+			}
+			_ = r.Summary()
+			const said = "Not run, because the same tree passed before (1):\n    "
+			if out := r.Out.(*bytes.Buffer).String(); strings.Contains(out, said) == tc.ran {
+				t.Errorf("got:\n%s", out)
+			}
+		})
 	}
 }
 

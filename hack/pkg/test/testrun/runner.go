@@ -97,6 +97,7 @@ type Runner struct {
 	failures   []failure
 	rerun      []string
 	ownSkipped []string
+	before     []string
 	passed     int
 	failed     int
 	skipped    int
@@ -133,6 +134,13 @@ func (r *Runner) Fail(what string, err error) {
 	lines := strings.Split(strings.TrimSpace(err.Error()), "\n")
 	r.failures = append(r.failures, failure{what: r.Prefix + what, tail: lines})
 	r.printf("  FAIL  %s%s\n%s", r.Prefix, what, quote(lines))
+}
+
+// PassedBefore says that nothing has to run, because all of it passed before on the same files. What
+// passed then is not counted.
+func (r *Runner) PassedBefore(record string) {
+	r.before = append(r.before, r.Prefix+record)
+	r.printf("=== %snot run, because the same tree passed before: %s\n", r.Prefix, record)
 }
 
 // Do runs a check which is not a Go test. It counts as one test.
@@ -205,6 +213,7 @@ func (r *Runner) with(others []*Runner) *Runner {
 		all.failures = append(all.failures, runner.failures...)
 		all.rerun = append(all.rerun, runner.rerun...)
 		all.ownSkipped = append(all.ownSkipped, runner.ownSkipped...)
+		all.before = append(all.before, runner.before...)
 		all.steps = append(all.steps, runner.steps...)
 		all.passed += runner.passed
 		all.failed += runner.failed
@@ -236,6 +245,7 @@ func (r *Runner) report() string {
 	}
 	section("Upstream's tests that failed and were run again", r.rerun)
 	section("Our tests that were skipped", r.ownSkipped)
+	section("Not run, because the same tree passed before", r.before)
 	if len(r.failures) > 0 {
 		fmt.Fprintf(&b, "Failed (%d):\n", len(r.failures))
 		for _, f := range r.failures {
