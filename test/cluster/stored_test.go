@@ -182,7 +182,7 @@ func TestParseStored(t *testing.T) {
 	if err != nil || claim != want {
 		t.Errorf("got %+v, %v, want %+v", claim, err, want)
 	}
-	for _, broken := range []string{"{}", storedPrefix + "\x0a\x7f", storedPrefix + "\x0a"} {
+	for _, broken := range []string{"{}", string(value[len(storedPrefix):]), storedPrefix + "\x0a\x7f", storedPrefix + "\x0a", storedPrefix + "\xff"} {
 		if claim, err := parseStored([]byte(broken)); err == nil {
 			t.Errorf("%q is %+v", broken, claim)
 		}
