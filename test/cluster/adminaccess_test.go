@@ -95,9 +95,7 @@ func (e *env) apply(manifest string) (string, error) {
 func (e *env) deleteAfterwards(namespace string) {
 	e.Cleanup(func() {
 		if e.Failed() {
-			other := *e
-			other.namespace = namespace
-			other.explain()
+			e.explain(namespace)
 		}
 		if os.Getenv("KEEP") == "true" {
 			return

@@ -204,7 +204,7 @@ func newEnv(t *testing.T) *env {
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
-			e.explain()
+			e.explain(e.namespace)
 		}
 		if os.Getenv("KEEP") == "true" {
 			return
@@ -217,19 +217,27 @@ func newEnv(t *testing.T) *env {
 	return e
 }
 
-// explain shows what is there when a test fails.
-func (e *env) explain() {
-	for _, args := range [][]string{
-		{"get", "resourceclaims", "-o", "yaml"},
-		{"get", "jobs,pods", "-o", "wide"},
-		{"get", "events"},
-	} {
-		cmd := shared.KubectlCommand(context.Background(), append([]string{"--namespace=" + e.namespace}, args...)...)
-		out, _ := cmd.CombinedOutput()
-		lines := strings.Split(string(out), "\n")
-		e.Logf("kubectl %s:\n%s", strings.Join(args, " "), strings.Join(lines[max(0, len(lines)-60):], "\n"))
+// explain shows what is in a namespace when a test fails.
+func (e *env) explain(namespace string) {
+	e.explainWith(namespace, []string{"get", "resourceclaims", "-o", "yaml"}, []string{"get", "jobs,pods", "-o", "wide"}, []string{"get", "events"})
+}
+
+// explainWith writes what kubectl prints to a file, and shows the end of each part: not so
+// much that what the test says itself is lost on the screen.
+func (e *env) explainWith(namespace string, commands ...[]string) {
+	var all, ends strings.Builder
+	for _, args := range commands {
+		out, _ := shared.KubectlCommand(context.Background(), append([]string{"--namespace=" + namespace}, args...)...).CombinedOutput()
+		title := "kubectl " + strings.Join(args, " ")
+		lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+		fmt.Fprintf(&all, "%s:\n%s\n", title, out)
+		fmt.Fprintf(&ends, "\n%s:\n%s", title, strings.Join(lines[max(0, len(lines)-15):], "\n"))
 	}
-	e.Logf("logs are in %s", filepath.Dir(shared.AuditLog()))
+	name := filepath.Join(filepath.Dir(shared.AuditLog()), strings.ToLower(e.Name())+"-"+namespace+".txt")
+	if err := os.WriteFile(name, []byte(all.String()), 0o644); err != nil {
+		e.Log(err)
+	}
+	e.Logf("the whole of this is in %s, logs beside it:%s", name, ends.String())
 }
 
 // onRealNode skips the test where there is none.

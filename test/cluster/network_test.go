@@ -200,10 +200,7 @@ func (e *env) deployNetworkDriver(args ...string) {
 }
 
 func (e *env) explainNetworkDriver() {
-	for _, args := range [][]string{{"get", "pods", "-o", "wide"}, {"get", "events"}, {"logs", "daemonset/" + cluster.NetworkDaemonSet, "--tail=100"}} {
-		out, _ := shared.KubectlCommand(context.Background(), append([]string{"--namespace=" + cluster.NetworkNamespace}, args...)...).CombinedOutput()
-		e.Logf("kubectl %s:\n%s", strings.Join(args, " "), out)
-	}
+	e.explainWith(cluster.NetworkNamespace, []string{"get", "pods", "-o", "wide"}, []string{"get", "events"}, []string{"logs", "daemonset/" + cluster.NetworkDaemonSet, "--tail=1000"})
 }
 
 // networkDriverIsReady waits until the kubelet and containerd know the driver.

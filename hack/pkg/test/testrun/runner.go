@@ -45,6 +45,16 @@ const maxPattern = 64 << 10
 // at once when a package fails.
 const maxFirstWords = 10
 
+// maxSaid and maxSaidLine are how many lines of a failed test, and bytes of each, are shown
+// again at the very end.
+const (
+	maxSaid     = 3
+	maxSaidLine = 300
+)
+
+// place is how a line begins that a test itself logs.
+var place = regexp.MustCompile(`^\s+\w+\.go:\d+: `)
+
 // heartbeat is how long the screen may remain silent.
 const heartbeat = 30 * time.Second
 
@@ -118,6 +128,26 @@ type failure struct {
 	what string
 	log  string
 	tail []string
+}
+
+// said is what a test itself said last, in short: some screens keep only the end of a run.
+func (f failure) said() []string {
+	var lines []string
+	for _, line := range f.tail {
+		if place.MatchString(line) {
+			lines = append(lines, line)
+		}
+	}
+	if len(lines) == 0 {
+		lines = f.tail
+	}
+	lines = slices.Clone(lines[max(0, len(lines)-maxSaid):])
+	for i, line := range lines {
+		if len(line) > maxSaidLine {
+			lines[i] = strings.ToValidUTF8(line[:maxSaidLine], "") + "…"
+		}
+	}
+	return lines
 }
 
 func (r *Runner) printf(format string, args ...any) {
@@ -250,6 +280,9 @@ func (r *Runner) report() string {
 		fmt.Fprintf(&b, "Failed (%d):\n", len(r.failures))
 		for _, f := range r.failures {
 			fmt.Fprintf(&b, "    %s\n", f.what)
+			for _, line := range f.said() {
+				fmt.Fprintf(&b, "        | %s\n", line)
+			}
 		}
 	}
 	for _, s := range r.steps {

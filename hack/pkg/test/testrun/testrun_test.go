@@ -109,7 +109,7 @@ func TestSummaryOfSeveral(t *testing.T) {
 	}
 	expect(t, out.String(),
 		`(?m)^=== check$`, `(?m)^=== 1\.34: check$`, `(?m)^  FAIL  1\.34: broken\n +\| out of order$`,
-		`(?m)^--- FAIL 1\.34: broken\n    \| out of order$`,
+		`(?m)^--- FAIL 1\.34: broken\n    \| out of order$`, `(?m)^Failed \(1\):\n    1\.34: broken\n        \| out of order$`,
 		`(?m)^check +1 passed`, `(?m)^1\.34: check +1 passed`, `(?m)^1\.34: broken +0 passed +1 failed`)
 	if got, want := lastLine(out.String()), "2 passed, 1 failed, 0 skipped"; got != want {
 		t.Errorf("last line %q, want %q", got, want)
@@ -122,6 +122,25 @@ func TestSummaryOfSeveral(t *testing.T) {
 	}
 	if err := one.Summary(); err != nil {
 		t.Errorf("alone: %v", err)
+	}
+}
+
+// Some screens keep only the end of a run. It says why a test failed, and stays short.
+func TestSaid(t *testing.T) {
+	long := "    a_test.go:4: " + strings.Repeat("ö", maxSaidLine)
+	for _, test := range []struct {
+		name       string
+		tail, want []string
+	}{
+		{"nothing", nil, nil},
+		{"a check", []string{"1", "2", "3", "4"}, []string{"2", "3", "4"}},
+		{"a test", []string{"    a_test.go:1: one", "    a_test.go:2: two", "    a_test.go:3: three", "    main_test.go:4: four", "kubectl get pods:", "NAME"},
+			[]string{"    a_test.go:2: two", "    a_test.go:3: three", "    main_test.go:4: four"}},
+		{"a long line", []string{long}, []string{strings.ToValidUTF8(long[:maxSaidLine], "") + "…"}},
+	} {
+		if got := (failure{tail: test.tail}).said(); !slices.Equal(got, test.want) {
+			t.Errorf("%s: got %q, want %q", test.name, got, test.want)
+		}
 	}
 }
 
