@@ -32,6 +32,7 @@ import (
 	"kubernetes-dra/hack/pkg/test/testplan"
 	"kubernetes-dra/hack/pkg/test/testrun"
 	"kubernetes-dra/hack/pkg/tree"
+	"kubernetes-dra/hack/pkg/tree/codegen"
 )
 
 func init() {
@@ -67,7 +68,7 @@ type testRun struct {
 	// short leaves out what takes long and says little that is not known from
 	// another release: upstream's tests, the race detector.
 	short bool
-	// onlyChanged leaves out a tree that is the tested one.
+	// onlyChanged leaves out other releases whose tree is the tested one.
 	onlyChanged bool
 }
 
@@ -156,7 +157,7 @@ func runTest(ctx context.Context, args []string) error {
 			short = append(short, o)
 		}
 	}
-	r.cache, r.given = cache, *given
+	r.cache, r.given, r.onlyChanged = cache, *given, *others == "changed"
 	run := func(r *testRun, names ...string) error {
 		for _, part := range parts {
 			left := slices.Contains(apart, part.name) || part.name == "lint" && *others != ""
@@ -323,13 +324,15 @@ func testShort(ctx context.Context, runs []*testRun, parts []func(context.Contex
 	return nil
 }
 
-// passedBefore returns the record of a whole run with the tree that gets built for the
-// release, nil if there is none or if that tree has edits.
+// passedBefore returns the record of a whole run with the tree of the release, nil if there
+// is none or if that tree has edits.
 func (r *testRun) passedBefore(ctx context.Context) (*tested.Record, error) {
-	if err := r.build(ctx); err != nil {
-		return nil, err
+	content, err := r.source.Known(ctx, codegen.DeltaDir("", r.release))
+	if err == nil && content == "" {
+		if err = r.build(ctx); err == nil {
+			content, err = r.content(ctx)
+		}
 	}
-	content, err := r.content(ctx)
 	if err != nil {
 		return nil, err
 	}

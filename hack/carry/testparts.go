@@ -31,7 +31,11 @@ import (
 )
 
 func verifyPart(ctx context.Context, r *testRun) error {
-	r.Do("verify", func() error { return subcommand(ctx, "verify") })
+	var args []string
+	if r.onlyChanged {
+		args = append(args, "--known")
+	}
+	r.Do("verify", func() error { return subcommand(ctx, "verify", args...) })
 	return context.Cause(ctx)
 }
 

@@ -36,7 +36,7 @@ import (
 func init() {
 	register(command{
 		name:  "verify",
-		args:  "[--update]",
+		args:  "[--update | --known]",
 		short: "check ledger, seams, format, generated API delta, orphan files, for all releases",
 		run:   runVerify,
 	})
@@ -45,8 +45,12 @@ func init() {
 func runVerify(ctx context.Context, args []string) error {
 	flags := newFlags("verify")
 	update := flags.Bool("update", false, "write what is derived (API delta, tables and files in documents, canonical seams, gofmt) instead of complaining")
+	known := flags.Bool("known", false, "do not build trees of other releases than the default one that the repository remembers for the same input (tree.sum)")
 	if err := flags.Parse(args); err != nil {
 		return err
+	}
+	if *update && *known {
+		return errors.New("--update writes what --known reads: give one of them")
 	}
 	repo, l, err := openRepository()
 	if err != nil {
@@ -57,6 +61,7 @@ func runVerify(ctx context.Context, args []string) error {
 		Repo:   repo,
 		Ledger: l,
 		Update: *update,
+		Known:  *known,
 		Tree: func(release string) (*tree.Tree, error) {
 			t, err := openTree(release)
 			if err == nil {

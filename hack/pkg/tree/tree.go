@@ -246,7 +246,7 @@ func hashFiles(h io.Writer, repo, root string) error {
 			return err
 		}
 		rel = filepath.ToSlash(rel)
-		if strings.HasPrefix(rel, "hack/releases/") && (path.Base(rel) == upstream.TestedFile || path.Base(rel) == upstream.GeneratorsFile) {
+		if strings.HasPrefix(rel, "hack/releases/") && slices.Contains([]string{upstream.TestedFile, upstream.GeneratorsFile, upstream.TreeFile}, path.Base(rel)) {
 			return nil
 		}
 		info, err := d.Info()

@@ -441,7 +441,7 @@ func TestTestedFile(t *testing.T) {
 	if err != nil || content != f.gitOutput("rev-parse", "HEAD^{tree}") {
 		t.Errorf("content %q, %v", content, err)
 	}
-	for _, name := range []string{"tested.yaml", "generators.sum"} {
+	for _, name := range []string{"tested.yaml", "generators.sum", "tree.sum"} {
 		f.write("hack/releases/1.36/"+name, "x")
 		if again := f.mustBuild(); again.Inputs != s.Inputs {
 			t.Errorf("the tree is built from %s", name)
@@ -456,6 +456,85 @@ func TestTestedFile(t *testing.T) {
 	again := f.mustBuild()
 	if c, err := f.Content(t.Context(), again); err != nil || c != content || again.Head == s.Head {
 		t.Errorf("content %q, %v, want %q in another commit than %s", c, err, content, s.Head)
+	}
+}
+
+// What the repository remembers of a tree holds for the same input only, and not for a tree
+// that is there.
+func TestKnown(t *testing.T) {
+	const delta, file = "api/1.36", "hack/releases/1.36/tree.sum"
+	for name, tc := range map[string]struct {
+		change func(f *fixture)
+		// forgotten says that the input is another one.
+		forgotten bool
+		err       string
+	}{
+		"the same":        {change: func(*fixture) {}},
+		"what was found":  {change: func(f *fixture) { f.write("hack/releases/1.36/tested.yaml", "x") }},
+		"another release": {change: func(f *fixture) { f.write("pkg/reservedfor_more.1.32.go", "package pkg\n") }},
+		"what commits say": {change: func(f *fixture) {
+			f.write(ledger.Path, strings.Replace(fixtureLedger, "why: because", "why: other", 1))
+		}},
+		"a file":             {forgotten: true, change: func(f *fixture) { f.write("pkg/reservedfor.go", "package pkg // new\n") }},
+		"a new file":         {forgotten: true, change: func(f *fixture) { f.write("pkg/reservedfor_more.go", "package pkg\n") }},
+		"a seam less":        {forgotten: true, change: func(f *fixture) { f.remove(filepath.Join(f.Repo, types+".reservedfor.patch")) }},
+		"the base":           {forgotten: true, change: func(f *fixture) { f.write("hack/releases/1.36/go.sum", "other\n") }},
+		"a seam's surrounds": {forgotten: true, change: func(f *fixture) { f.upstream[types] = "new\n" + f.upstream[types] }},
+		"what is compared":   {forgotten: true, change: func(f *fixture) { f.write(delta+"/x.diff", "other") }},
+		"the code": {forgotten: true, change: func(f *fixture) {
+			f.write("hack/pkg/tree/x.go", "package tree\n")
+		}},
+		"modules":     {forgotten: true, change: func(f *fixture) { f.write("go.mod", "module x\n\ngo 1.26.0\n") }},
+		"no file":     {forgotten: true, change: func(f *fixture) { f.remove(filepath.Join(f.Repo, file)) }},
+		"half a file": {change: func(f *fixture) { f.write(file, "123\n") }, err: "must have the checksum"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			f.write(delta+"/x.diff", "delta")
+			s := f.mustBuild()
+			content, err := f.Content(t.Context(), s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := f.RememberKnown(t.Context(), content, delta); err != nil {
+				t.Fatal(err)
+			}
+			if got, err := f.Known(t.Context(), delta); err != nil || got != "" {
+				t.Errorf("got %q, %v although there is a tree", got, err)
+			}
+			tc.change(f)
+			f.open("1.36")
+			remembered, err := f.CheckKnown(t.Context(), content, delta)
+			if err != nil && tc.err != "" {
+				f.wantError(err, file, tc.err)
+			} else if err != nil || remembered == tc.forgotten {
+				t.Errorf("remembered: %t, %v", remembered, err)
+			}
+			if err := os.RemoveAll(f.Dir()); err != nil {
+				t.Fatal(err)
+			}
+			got, err := f.Known(t.Context(), delta)
+			if tc.err != "" {
+				f.wantError(err, file, tc.err)
+				return
+			}
+			want := content
+			if tc.forgotten {
+				want = ""
+			}
+			if err != nil || got != want {
+				t.Errorf("got %q, %v, want %q", got, err, want)
+			}
+			if tc.forgotten {
+				return
+			}
+			// It is what a build makes.
+			if built, err := f.Content(t.Context(), f.mustBuild()); err != nil || built != content {
+				t.Errorf("built %q, %v, want %q", built, err, content)
+			}
+			_, err = f.CheckKnown(t.Context(), strings.Repeat("1", 40), delta)
+			f.wantError(err, file, content, "remove the file")
+		})
 	}
 }
 

@@ -54,6 +54,9 @@ type Verifier struct {
 	Ledger *ledger.Ledger
 	// Update writes what is derived instead of complaining about it.
 	Update bool
+	// Known leaves out what needs the tree of a release other than the default one, if the
+	// repository remembers it for the same input: all of that passed when it was written.
+	Known bool
 	// Tree returns the tree of a release, ready to be built.
 	Tree func(release string) (*tree.Tree, error)
 	// CheckGenerators runs the generators on the untouched base of a built
@@ -512,6 +515,12 @@ func (v *Verifier) tree(ctx context.Context, r *ledger.Release) error {
 	if err != nil {
 		return err
 	}
+	if content, err := v.known(ctx, t); err != nil {
+		return fmt.Errorf("release %s: %w", r.Name, err)
+	} else if content != "" {
+		v.Log("release %s: the tree is not built: %s has it for the same input", r.Name, tree.KnownFile(r.Name))
+		return v.tested(r, content)
+	}
 	state, err := t.Build(ctx)
 	if err != nil {
 		return fmt.Errorf("release %s: %w", r.Name, err)
@@ -525,7 +534,38 @@ func (v *Verifier) tree(ctx context.Context, r *ledger.Release) error {
 	if generatorErr := v.CheckGenerators(ctx, t, state); generatorErr != nil {
 		err = errors.Join(err, fmt.Errorf("release %s: %w", r.Name, generatorErr))
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return v.remember(ctx, t, content)
+}
+
+// known returns the tree of a release if it need not be built.
+func (v *Verifier) known(ctx context.Context, t *tree.Tree) (string, error) {
+	if !v.Known {
+		return "", nil
+	}
+	if r, err := v.Ledger.Default(); err != nil || r.Name == t.Release.Name {
+		return "", err
+	}
+	return t.Known(ctx, codegen.DeltaDir("", t.Release.Name))
+}
+
+// remember checks what the repository remembers of a tree that passed all else. If that is about
+// another input, only an update writes it: it is needed to be fast, and for nothing else.
+func (v *Verifier) remember(ctx context.Context, t *tree.Tree, content string) error {
+	delta := codegen.DeltaDir("", t.Release.Name)
+	switch remembered, err := t.CheckKnown(ctx, content, delta); {
+	case err != nil:
+		return err
+	case remembered:
+		return nil
+	case v.Update:
+		v.Log("updated %s", tree.KnownFile(t.Release.Name))
+		return t.RememberKnown(ctx, content, delta)
+	}
+	v.Log("release %s: \"make update\" writes its tree to %s, for faster tests in other clones", t.Release.Name, tree.KnownFile(t.Release.Name))
+	return nil
 }
 
 // tested says whether a tree is the one that the tests passed on. If it is another one, that

@@ -75,6 +75,9 @@ const TestedFile = "tested.yaml"
 // nothing in the untouched release. No tree is made from it.
 const GeneratorsFile = "generators.sum"
 
+// TreeFile stands there, too: the tree that was built, and a checksum of what from.
+const TreeFile = "tree.sum"
+
 // Open opens the untouched tree of a release. One that is planned need not have a pin, see
 // [Preview].
 func Open(ctx context.Context, repo string, release *ledger.Release) (*Source, error) {
