@@ -484,7 +484,9 @@ func TestKnown(t *testing.T) {
 		"the code": {forgotten: true, change: func(f *fixture) {
 			f.write("hack/pkg/tree/x.go", "package tree\n")
 		}},
-		"modules":     {forgotten: true, change: func(f *fixture) { f.write("go.mod", "module x\n\ngo 1.26.0\n") }},
+		"modules": {forgotten: true, change: func(f *fixture) {
+			f.write("go.mod", strings.Replace(readFile(f.T, filepath.Join(f.Repo, "go.mod")), "1.26.0", "1.26.1", 1))
+		}},
 		"no file":     {forgotten: true, change: func(f *fixture) { f.remove(filepath.Join(f.Repo, file)) }},
 		"half a file": {change: func(f *fixture) { f.write(file, "123\n") }, err: "must have the checksum"},
 	} {
