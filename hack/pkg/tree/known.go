@@ -27,6 +27,7 @@ import (
 	"path"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 
 	"kubernetes-dra/hack/pkg/sys"
@@ -129,12 +130,8 @@ func (t *Tree) knownKey(ctx context.Context, compared []string) (string, error) 
 		}
 	}
 	// The generators are compiled with what go.mod says.
-	for _, files := range [][]string{code, compared, {"go.mod"}} {
-		for _, file := range files {
-			if err := hashFiles(h, t.Repo, file); err != nil {
-				return "", err
-			}
-		}
+	if err := hashFiles(h, t.Repo, slices.Concat(code, compared, []string{"go.mod"})); err != nil {
+		return "", err
 	}
 	return hex.EncodeToString(h.Sum(nil)), nil
 }

@@ -226,17 +226,24 @@ func (t *Tree) inputs() (string, error) {
 		return "", err
 	}
 	pin := upstream.PinDir(t.Release.Name)
-	for _, root := range slices.Concat(code, roots, []string{pin, ledger.Path}) {
-		if err := hashFiles(h, t.Repo, root); err != nil {
-			return "", err
-		}
+	if err := hashFiles(h, t.Repo, slices.Concat(code, roots, []string{pin, ledger.Path})); err != nil {
+		return "", err
 	}
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// hashFiles adds the names, modes and contents of all files under root, which
+// hashFiles adds the names, modes and contents of all files under the roots, each of which
 // may be missing, to the hash. What tests and checks found does not count.
-func hashFiles(h io.Writer, repo, root string) error {
+func hashFiles(h io.Writer, repo string, roots []string) error {
+	for _, root := range roots {
+		if err := hashRoot(h, repo, root); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func hashRoot(h io.Writer, repo, root string) error {
 	err := filepath.WalkDir(filepath.Join(repo, filepath.FromSlash(root)), func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
@@ -293,10 +300,8 @@ func (t *Tree) GeneratorsKey(s *State) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	for _, file := range code {
-		if err := hashFiles(h, t.Repo, file); err != nil {
-			return "", err
-		}
+	if err := hashFiles(h, t.Repo, code); err != nil {
+		return "", err
 	}
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
