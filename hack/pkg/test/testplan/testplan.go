@@ -18,6 +18,7 @@ limitations under the License.
 package testplan
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -61,6 +62,17 @@ var upstreamUnit = []string{
 var upstreamIntegration = []string{
 	"test/integration/dra/...",
 	"test/integration/scheduler_perf/dra",
+}
+
+// longest are the packages with integration tests that take longest. They come first: what
+// takes long and starts late is alone at the end. TestDRA is in all, api and default since
+// 1.36, in their parent before.
+var longest = []string{
+	"test/integration/dra/all",
+	"test/integration/dra/reservedfor",
+	"test/integration/dra",
+	"test/integration/dra/api",
+	"test/integration/dra/default",
 }
 
 // raced are packages with logic of ours that runs in several goroutines. They
@@ -281,6 +293,13 @@ func New(ctx context.Context, tree string, l *ledger.Ledger, release string, fil
 	if plan.Integration, err = plan.targets(ctx, integration, own); err != nil {
 		return nil, err
 	}
+	rank := func(t Target) int {
+		if i := slices.IndexFunc(longest, func(dir string) bool { return filepath.Join(tree, dir) == t.Dir }); i >= 0 {
+			return i
+		}
+		return len(longest)
+	}
+	slices.SortStableFunc(plan.Integration, func(a, b Target) int { return cmp.Compare(rank(a), rank(b)) })
 	return plan, nil
 }
 

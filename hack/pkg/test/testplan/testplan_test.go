@@ -244,9 +244,10 @@ func TestPlan(t *testing.T) {
 	}; !slices.Equal(got, want) {
 		t.Errorf("unit:\nwant %v\ngot  %v", want, got)
 	}
+	// Those that take longest come first.
 	if got, want := paths(p.Integration), []string{
-		"k8s.io/kubernetes/test/integration/dra",
 		"k8s.io/kubernetes/test/integration/dra/reservedfor",
+		"k8s.io/kubernetes/test/integration/dra",
 	}; !slices.Equal(got, want) {
 		t.Errorf("integration:\nwant %v\ngot  %v", want, got)
 	}
