@@ -65,12 +65,13 @@ var upstreamIntegration = []string{
 }
 
 // longest are the packages with integration tests that take longest. They come first: what
-// takes long and starts late is alone at the end. TestDRA is in all, api and default since
-// 1.36, in their parent before.
+// takes long and starts late is alone at the end. TestDRA is in all, ga, api and default
+// since 1.36, in their parent before.
 var longest = []string{
 	"test/integration/dra/all",
 	"test/integration/dra/reservedfor",
 	"test/integration/dra",
+	"test/integration/dra/ga",
 	"test/integration/dra/api",
 	"test/integration/dra/default",
 }
