@@ -64,16 +64,16 @@ var upstreamIntegration = []string{
 	"test/integration/scheduler_perf/dra",
 }
 
-// longest are the packages with integration tests that take longest. They come first: what
+// longest are the packages that take longest, the longest last. They are tested first: what
 // takes long and starts late is alone at the end. TestDRA is in all, ga, api and default
 // since 1.36, in their parent before.
 var longest = []string{
-	"test/integration/dra/all",
-	"test/integration/dra/reservedfor",
-	"test/integration/dra",
-	"test/integration/dra/ga",
-	"test/integration/dra/api",
-	"test/integration/dra/default",
+	"k8s.io/kubernetes/test/integration/dra/default",
+	"k8s.io/kubernetes/test/integration/dra/api",
+	"k8s.io/kubernetes/test/integration/dra/ga",
+	"k8s.io/kubernetes/test/integration/dra",
+	"k8s.io/kubernetes/test/integration/dra/reservedfor",
+	"k8s.io/kubernetes/test/integration/dra/all",
 }
 
 // raced are packages with logic of ours that runs in several goroutines. They
@@ -294,13 +294,6 @@ func New(ctx context.Context, tree string, l *ledger.Ledger, release string, fil
 	if plan.Integration, err = plan.targets(ctx, integration, own); err != nil {
 		return nil, err
 	}
-	rank := func(t Target) int {
-		if i := slices.IndexFunc(longest, func(dir string) bool { return filepath.Join(tree, dir) == t.Dir }); i >= 0 {
-			return i
-		}
-		return len(longest)
-	}
-	slices.SortStableFunc(plan.Integration, func(a, b Target) int { return cmp.Compare(rank(a), rank(b)) })
 	return plan, nil
 }
 
@@ -372,7 +365,9 @@ func (p *Plan) targets(ctx context.Context, patterns map[string]bool, own map[st
 		}
 		targets = append(targets, t)
 	}
-	slices.SortFunc(targets, func(a, b Target) int { return strings.Compare(a.Path, b.Path) })
+	slices.SortFunc(targets, func(a, b Target) int {
+		return cmp.Or(cmp.Compare(slices.Index(longest, b.Path), slices.Index(longest, a.Path)), strings.Compare(a.Path, b.Path))
+	})
 	return targets, errors.Join(errs...)
 }
 
