@@ -223,11 +223,15 @@ func (u *upstreamE2E) result(ctx context.Context, v variant, run bool) (*e2e.Res
 }
 
 // reportE2E compares results with the last one, which is that of unpatched programs. If only is not
-// nil, it reduces that one to what the other has.
+// nil, it reduces that one to what the other has. Without results of unpatched programs, each spec
+// that failed is an error.
 func reportE2E(logs string, results []*e2e.Result, only func(unpatched, patched *e2e.Result) *e2e.Result) error {
 	last := len(results) - 1
-	summary, worse, compared := e2e.Summary(results...), 0, results[:last]
+	summary, worse, unknown, compared := e2e.Summary(results...), 0, 0, results[:last]
 	if results[last].Name != unpatchedVariant {
+		for _, patched := range results {
+			unknown += patched.Count(e2e.Failed)
+		}
 		compared = nil
 		summary += "\nthere is nothing to compare with: " + unpatchedVariant + " was not run\n"
 	}
@@ -244,8 +248,11 @@ func reportE2E(logs string, results []*e2e.Result, only func(unpatched, patched 
 		return err
 	}
 	fmt.Printf("\n%s\nalso in %s, with the output of the suite\n", summary, logs)
-	if worse > 0 {
+	switch {
+	case worse > 0:
 		return fmt.Errorf("%d specs fail with the patches and do not without them", worse)
+	case unknown > 0:
+		return fmt.Errorf("%d specs failed. Run the variant %q, too: it shows which of them fail without the patches", unknown, unpatchedVariant)
 	}
 	return nil
 }
