@@ -46,6 +46,8 @@ UPGRADE ?=
 # OTHERS=short makes "make test" also test other releases whose tree is the tested one.
 # OTHERS=long adds our integration tests of the other releases.
 OTHERS ?= changed
+# STEP_CLOCK=1 lets "make test-faults" set the clock of this machine, ten minutes forward and back.
+STEP_CLOCK ?=
 # QUICK=1 makes "make bench" short.
 QUICK ?=
 # AGAINST is a checkout of Kubernetes for "make bench" to compare with. SAVE=1 makes it
@@ -120,7 +122,7 @@ test-kind: ## A release as a node image of kind: two nodes, the shared-claim sto
 
 .PHONY: test-faults
 test-faults: ## Components that are killed, hang, or are cut off, and ten minutes at full speed. Not part of test.
-	@$(CARRY) test --release "$(RELEASE)" --faults
+	@STEP_CLOCK="$(STEP_CLOCK)" $(CARRY) test --release "$(RELEASE)" --faults
 
 .PHONY: test-upgrade
 test-upgrade: ## A cluster that runs goes from patched to unpatched binaries and back, or through UPGRADE. Not part of test.

@@ -32,6 +32,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
@@ -43,6 +45,14 @@ import (
 // faultsVariable is the environment variable which lets the tests run that take long because they
 // break things. It is set by "make test-faults".
 const faultsVariable = "FAULTS"
+
+// clockVariable is the environment variable which lets TestFaults set the clock of the machine. It is
+// set by "make test-faults STEP_CLOCK=1".
+const clockVariable = "STEP_CLOCK"
+
+// clockStep is longer than any lease, and than the five minutes that pods stay on a node which is lost.
+// It is shorter than the life of a token.
+const clockStep = 10 * time.Minute
 
 // outage is how long something is broken. It is less than what it takes for a node to be given up.
 const outage = 15 * time.Second
@@ -66,7 +76,11 @@ func TestFaults(t *testing.T) {
 	w.uids = w.podUIDs(w.pods)
 	hook, link := w.webhook(), w.link()
 
-	for _, fault := range w.faults(hook, link) {
+	faults := w.faults(hook, link)
+	if os.Getenv(clockVariable) != "" {
+		faults = append(faults, w.clockFault("clock-forward", clockStep), w.clockFault("clock-back", -clockStep))
+	}
+	for _, fault := range faults {
 		// After a failure, nothing is as the next one needs it.
 		ok := t.Run(fault.name, func(t *testing.T) {
 			outer := w.env.T
@@ -190,6 +204,29 @@ func (w *workloads) faults(hook *webhook, link *link) []fault {
 		}, true})
 	}
 	return append(faults, fault{"all-answered-429", w.overload, true})
+}
+
+// clockFault sets the clock of this machine to another time, and then back. That is a step in both
+// directions. All processes of the machine see it.
+func (w *workloads) clockFault(name string, step time.Duration) fault {
+	return fault{name, func() func() {
+		t := w.env.T
+		set := func(step time.Duration) error {
+			now := unix.NsecToTimeval(time.Now().Add(step).UnixNano())
+			return unix.Settimeofday(&now)
+		}
+		if err := set(step); err != nil {
+			t.Fatalf("set the clock, which needs root and a machine of one's own: %v", err)
+		}
+		repair := sync.OnceFunc(func() {
+			if err := set(-step); err != nil {
+				t.Errorf("set the clock back by %s: %v", step, err)
+			}
+		})
+		// Should the test end before.
+		t.Cleanup(repair)
+		return repair
+	}, true}
 }
 
 // overload lets kube-apiserver answer 429 to requests of components of Kubernetes, to reads, too: there
