@@ -76,11 +76,7 @@ func TestFaults(t *testing.T) {
 	w.uids = w.podUIDs(w.pods)
 	hook, link := w.webhook(), w.link()
 
-	faults := w.faults(hook, link)
-	if os.Getenv(clockVariable) != "" {
-		faults = append(faults, w.clockFault("clock-forward", clockStep), w.clockFault("clock-back", -clockStep))
-	}
-	for _, fault := range faults {
+	for _, fault := range w.faults(hook, link) {
 		// After a failure, nothing is as the next one needs it.
 		ok := t.Run(fault.name, func(t *testing.T) {
 			outer := w.env.T
@@ -203,30 +199,29 @@ func (w *workloads) faults(hook *webhook, link *link) []fault {
 			}
 		}, true})
 	}
-	return append(faults, fault{"all-answered-429", w.overload, true})
+	faults = append(faults, fault{"all-answered-429", w.overload, true})
+	if os.Getenv(clockVariable) == "" {
+		return faults
+	}
+	for _, clock := range []struct {
+		name string
+		step time.Duration
+	}{{"clock-forward", clockStep}, {"clock-back", -clockStep}} {
+		faults = append(faults, fault{clock.name, func() func() {
+			must(stepClock(clock.step))
+			return func() { must(stepClock(-clock.step)) }
+		}, true})
+	}
+	return faults
 }
 
-// clockFault sets the clock of this machine to another time, and then back. That is a step in both
-// directions. All processes of the machine see it.
-func (w *workloads) clockFault(name string, step time.Duration) fault {
-	return fault{name, func() func() {
-		t := w.env.T
-		set := func(step time.Duration) error {
-			now := unix.NsecToTimeval(time.Now().Add(step).UnixNano())
-			return unix.Settimeofday(&now)
-		}
-		if err := set(step); err != nil {
-			t.Fatalf("set the clock, which needs root and a machine of one's own: %v", err)
-		}
-		repair := sync.OnceFunc(func() {
-			if err := set(-step); err != nil {
-				t.Errorf("set the clock back by %s: %v", step, err)
-			}
-		})
-		// Should the test end before.
-		t.Cleanup(repair)
-		return repair
-	}, true}
+// stepClock sets the clock of this machine forward, or back if step is negative. All its processes see it.
+func stepClock(step time.Duration) error {
+	now := unix.NsecToTimeval(time.Now().Add(step).UnixNano())
+	if err := unix.Settimeofday(&now); err != nil {
+		return fmt.Errorf("set the clock by %s, which needs root and a machine of one's own: %w", step, err)
+	}
+	return nil
 }
 
 // overload lets kube-apiserver answer 429 to requests of components of Kubernetes, to reads, too: there
