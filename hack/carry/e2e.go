@@ -25,7 +25,6 @@ import (
 	"slices"
 
 	"kubernetes-dra/hack/pkg/dist/binaries"
-	"kubernetes-dra/hack/pkg/tools"
 	"kubernetes-dra/hack/pkg/tree"
 	"kubernetes-dra/hack/pkg/tree/ledger"
 	"kubernetes-dra/test/upstream"
@@ -91,8 +90,10 @@ func runE2E(ctx context.Context, args []string) error {
 	for _, v := range variants {
 		u, run := upstream.Variant{Name: v.name, Rest: v.rest.upstream(), Kubelet: v.kubelet.upstream()}, s.Found
 		if *one == "" || *one == v.name {
-			if err := errors.Join(v.rest.build(ctx), v.kubelet.build(ctx)); err != nil {
-				return err
+			for _, p := range []programs{v.rest, v.kubelet} {
+				if err := p.build(ctx); err != nil {
+					return err
+				}
 			}
 			run = func(u upstream.Variant) (*upstream.Result, error) { return s.On(ctx, u) }
 		}
@@ -149,6 +150,9 @@ func e2eDRAPart(ctx context.Context, r *testRun) error {
 		fromOff.gatesOff, toOff.gatesOff = true, true
 		both := []string{upstream.UpgradeTest, upstream.GateCycleTest}
 		b := r.bare("e2e-dra")
+		if err := b.CompileUpgrade(ctx, to.Dir()); err != nil {
+			return err
+		}
 		var results []*upstream.Result
 		for _, ends := range []struct {
 			name     string
@@ -176,9 +180,6 @@ func e2eDRAPart(ctx context.Context, r *testRun) error {
 func e2eNodePart(ctx context.Context, r *testRun) error {
 	r.Do("e2e-node", func() error {
 		b, names := r.bare("e2e-node"), []string{"patched", upstream.Unpatched}
-		if err := tools.Build(ctx, r.repo, tools.ControlPlane, r.source.Log); err != nil {
-			return err
-		}
 		results, waits := make([]*upstream.Result, 2), make([]func() error, 2)
 		for i, p := range []programs{{Tree: r.source, patched: true}, {Tree: r.source}} {
 			if err := p.build(ctx); err != nil {

@@ -19,6 +19,7 @@ package upstream
 import (
 	"context"
 	_ "embed"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -71,7 +72,7 @@ func (b Bare) prepare(run string) error {
 }
 
 // on calls a function with a node, which has the images that tests in a tree want.
-func (b Bare) on(ctx context.Context, run string, p Programs, private []string, f func(c *cluster.Cluster) error) error {
+func (b Bare) on(ctx context.Context, run string, p Programs, f func(c *cluster.Cluster) error) error {
 	if err := tools.Build(ctx, b.Repo, []string{"cfssl", "etcd"}, b.Log); err != nil {
 		return err
 	}
@@ -81,7 +82,7 @@ func (b Bare) on(ctx context.Context, run string, p Programs, private []string, 
 	}
 	return onCluster(ctx, cluster.Options{
 		Repo: b.Repo, Release: p.Release, Bin: p.Bin, Dir: filepath.Join(b.Output, "cluster-"+filepath.Base(b.Logs)+"-"+run),
-		Bare: true, Images: images, Private: private,
+		Bare: true, Images: images, Private: []string{"/tmp", "/run/kubernetes", "/opt/cni"},
 	}, b.Log, f)
 }
 
@@ -147,7 +148,7 @@ func (b Bare) NodeSpecs(ctx context.Context, run string, p Programs) (*Result, e
 	}
 	defer log.Close()
 	result := &Result{Name: run, Version: p.Version}
-	return result, b.on(ctx, run, p, []string{"/tmp", "/run/kubernetes", "/opt/cni"}, func(c *cluster.Cluster) error {
+	return result, b.on(ctx, run, p, func(c *cluster.Cluster) error {
 		group, address := c.NodeCgroup(), c.NodeAddress()
 		if err := os.WriteFile(config, fmt.Appendf(nil, nodeConfig, group), 0o644); err != nil {
 			return err
@@ -200,6 +201,25 @@ const (
 	GateCycleTest = "TestFeatureGateCycle"
 )
 
+// upgradeBinary is what [Bare.CompileUpgrade] makes.
+func (b Bare) upgradeBinary() string { return b.dir("e2e_dra.test") }
+
+// CompileUpgrade compiles the tests of a tree for [Bare.Upgrade].
+func (b Bare) CompileUpgrade(ctx context.Context, tree string) error {
+	// They ask upstream which version of the release before is the newest. A file of ours answers.
+	overlay, err := json.Marshal(map[string]any{"Replace": map[string]string{
+		filepath.Join(tree, upgradeFolder, "newest_test.go"): filepath.Join(b.Repo, "test", "upstream", "testdata", "newest_test.go"),
+	}})
+	if err != nil {
+		return err
+	}
+	file := b.dir("overlay.json")
+	if err := sys.WriteFile(file, overlay, 0o644); err != nil {
+		return err
+	}
+	return b.compile(ctx, tree, upgradeFolder, b.upgradeBinary(), "-overlay="+file)
+}
+
 // Upgrade runs upstream's tests that upgrade a cluster, go back, and turn feature gates off and on, which
 // are in a tree. They start the cluster themselves, with hack/local-up-cluster.sh of their tree.
 func (b Bare) Upgrade(ctx context.Context, run, tree string, from, to Programs, functions ...string) (*Result, error) {
@@ -207,18 +227,9 @@ func (b Bare) Upgrade(ctx context.Context, run, tree string, from, to Programs, 
 		return nil, err
 	}
 	dir, logs := b.dir(run), b.logs(run)
-	binary, current, previous := filepath.Join(dir, "e2e_dra.test"), filepath.Join(dir, "current"), filepath.Join(dir, "previous")
+	current, previous := filepath.Join(dir, "current"), filepath.Join(dir, "previous")
 	// What is there need not be downloaded.
 	if err := errors.Join(to.writeTo(current), from.writeTo(filepath.Join(previous, from.Version))); err != nil {
-		return nil, err
-	}
-	// They ask upstream which version of the release before is the newest. A file of ours answers.
-	overlay := filepath.Join(dir, "overlay.json")
-	if err := os.WriteFile(overlay, fmt.Appendf(nil, "{%q: {%q: %q}}", "Replace",
-		filepath.Join(tree, upgradeFolder, "newest_test.go"), filepath.Join(b.Repo, "test", "upstream", "testdata", "newest_test.go")), 0o644); err != nil {
-		return nil, err
-	}
-	if err := b.compile(ctx, tree, upgradeFolder, binary, "-overlay="+overlay); err != nil {
 		return nil, err
 	}
 	etcd, err := tools.Version(b.Repo, "etcd")
@@ -232,12 +243,12 @@ func (b Bare) Upgrade(ctx context.Context, run, tree string, from, to Programs, 
 	defer log.Close()
 	result := &Result{Name: run, Version: to.Version}
 	to.Tree = tree
-	return result, b.on(ctx, run, to, []string{"/tmp", "/run/kubernetes", "/opt/cni"}, func(c *cluster.Cluster) error {
+	return result, b.on(ctx, run, to, func(c *cluster.Cluster) error {
 		// Upstream's script looks for it, and would download the plugins.
 		if _, err := c.RunInNode(ctx, "install", "-D", "-t", "/opt/cni/bin", filepath.Join(tools.Dir(b.Repo), "loopback")); err != nil {
 			return err
 		}
-		command, err := c.InNode("env", "--chdir="+filepath.Join(tree, upgradeFolder), binary,
+		command, err := c.InNode("env", "--chdir="+filepath.Join(tree, upgradeFolder), b.upgradeBinary(),
 			"-test.v=test2json", "-test.timeout=90m", "-test.run=^("+strings.Join(functions, "|")+")$")
 		if err != nil {
 			return err
