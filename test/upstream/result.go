@@ -20,6 +20,7 @@ limitations under the License.
 package upstream
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -166,42 +167,36 @@ func (r *Result) describe(b *strings.Builder) {
 // compare lists specs that ended in another way without the patches, and returns how many failed with
 // them only. Specs that the patched run did not have are left out, unless it had their test function.
 func compare(b *strings.Builder, patched, unpatched *Result) (worse int) {
-	without := map[string]Spec{}
+	with, without := map[string]Spec{}, map[string]Spec{}
+	for _, s := range patched.Specs {
+		with[s.Name] = s
+	}
 	for _, s := range unpatched.Specs {
 		without[s.Name] = s
+		function, _, _ := strings.Cut(s.Name, "/")
+		if _, ran := with[function]; ran && with[s.Name].Name == "" {
+			with[s.Name] = Spec{Outcome: "missing"}
+		}
 	}
-	with := map[string]bool{}
-	var failed, better, other, again []string
-	for _, s := range patched.Specs {
-		with[s.Name] = true
-		switch u, known := without[s.Name]; {
+	var lines []string
+	for _, name := range slices.Sorted(maps.Keys(with)) {
+		s, u := with[name], without[name]
+		switch {
 		case s.Outcome == Failed && u.Outcome != Failed:
-			failed = append(failed, s.Name)
-		case s.Outcome != Failed && u.Outcome == Failed:
-			better = append(better, s.Name)
-		case !known:
-			other = append(other, s.Name+": "+s.Outcome+", unknown without")
+			worse++
+			lines = append(lines, "FAILED with the patches only: "+name)
 		case s.Outcome != u.Outcome:
-			other = append(other, s.Name+": "+s.Outcome+", without "+u.Outcome)
+			lines = append(lines, fmt.Sprintf("%s, %s without the patches: %s", s.Outcome, cmp.Or(u.Outcome, "missing"), name))
 		case s.Again && !u.Again:
 			// That may be chance, or a failure that happens sometimes.
-			again = append(again, s.Name)
+			lines = append(lines, "passed, but not at once: "+name)
 		}
 	}
-	for _, s := range unpatched.Specs {
-		if function, _, _ := strings.Cut(s.Name, "/"); !with[s.Name] && with[function] {
-			other = append(other, s.Name+": did not run, without "+s.Outcome)
-		}
+	if len(lines) == 0 {
+		lines = []string{"no spec has another outcome"}
 	}
-	fmt.Fprintf(b, "\n%s beside %s:\n", patched.Name, unpatched.Name)
-	list(b, "failed with the patches only", failed)
-	list(b, "failed without the patches only", better)
-	list(b, "skipped or missing in one run only", other)
-	list(b, "passed with the patches, but not at once", again)
-	if len(failed)+len(better)+len(other)+len(again) == 0 {
-		b.WriteString("\nno spec has another outcome with the patches than without\n")
-	}
-	return len(failed)
+	list(b, patched.Name+" beside "+unpatched.Name, lines)
+	return worse
 }
 
 func list(b *strings.Builder, title string, lines []string) {

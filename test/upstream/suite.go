@@ -166,7 +166,9 @@ func (s *Suite) config() (runtimeConfig string, gates []string, err error) {
 	}
 	var apis []string
 	for _, match := range servedAPI.FindAllSubmatch(content, -1) {
-		apis = append(apis, string(match[1])+"=true")
+		if api := string(match[1]) + "=true"; !slices.Contains(apis, api) {
+			apis = append(apis, api)
+		}
 	}
 	for _, match := range kindGate.FindAllSubmatch(content, -1) {
 		gates = append(gates, string(match[1]))

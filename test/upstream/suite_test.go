@@ -115,7 +115,7 @@ func TestConfig(t *testing.T) {
 	s := &Suite{Tree: t.TempDir(), specs: types.SpecReports{it(types.SpecStatePassed, "", "a", "FeatureGate:B", "Feature:OffByDefault")}}
 	for want, content := range map[string]string{
 		"resource.k8s.io/v1alpha3=true,resource.k8s.io/v1beta1=true A B": "kind: Cluster\nruntimeConfig:\n  \"resource.k8s.io/v1alpha3\": \"true\"\n  \"resource.k8s.io/v1beta1\": \"true\"\nkubeadmConfigPatches:\n- |\n  apiVersion: kubeadm.k8s.io/v1beta4\nfeatureGates:\n  A: true\n",
-		"resource.k8s.io/v1beta1=true B":                                 "nodes:\n- kubeadmConfigPatches:\n  - |\n    apiServer:\n        extraArgs:\n          runtime-config: \"resource.k8s.io/v1beta1=true\"\n",
+		"resource.k8s.io/v1beta1=true B":                                 "nodes:\n- kubeadmConfigPatches:\n  - |\n    apiServer:\n        extraArgs:\n          runtime-config: \"resource.k8s.io/v1beta1=true\"\n          runtime-config: \"resource.k8s.io/v1beta1=true\"\n",
 	} {
 		write(t, content, "", s.Tree, "test/e2e/dra/kind.yaml")
 		apis, gates, err := s.config()
