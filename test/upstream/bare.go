@@ -309,7 +309,7 @@ func (p Programs) writeTo(dir string) error {
 		if _, err := os.Stat(program); err != nil {
 			return fmt.Errorf("%s is not built: %w", name, err)
 		}
-		err := error(nil)
+		var err error
 		if len(p.On) == 0 || name == cluster.Proxy || name == "kubectl" {
 			err = os.Symlink(program, file)
 		} else {

@@ -75,17 +75,17 @@ esac
 	var out strings.Builder
 	s := &Suite{Bin: dir, Log: t.Logf, Out: &out, specs: types.SpecReports{ours, large}}
 	r := Run{Name: "patched", Kubectl: kubectl, Kubeconfig: "admin", Procs: 8, Nodes: 3, Logs: filepath.Join(dir, "logs")}
-	run := func(version, report string) (*Result, error, string) {
+	run := func(version, report string) (*Result, string, error) {
 		t.Helper()
 		t.Setenv("VERSION", version)
 		t.Setenv("REPORT", report)
 		_ = os.Remove(filepath.Join(dir, "calls"))
 		result, err := s.Run(t.Context(), r)
 		calls, _ := os.ReadFile(filepath.Join(dir, "calls"))
-		return result, err, string(calls)
+		return result, string(calls), err
 	}
 
-	result, err, calls := run("v1.35.9+dra.1", "")
+	result, calls, err := run("v1.35.9+dra.1", "")
 	if err != nil || result.Version != "v1.35.9+dra.1" || result.Count(Passed) != 2 || result.Count(Failed) != 1 {
 		t.Errorf("%+v, %v", result, err)
 	}
@@ -99,14 +99,14 @@ esac
 	}
 	// An older kubelet without the gate, and a release whose driver has its permission.
 	r.Kubelet, r.Lacks, s.Only = "1.34", []string{"Ours"}, "ours"
-	if result, err, calls = run("v1.36.1", ""); err != nil || len(result.Specs) != 1 || strings.Contains(calls, "driver") || strings.Contains(calls, "--procs=1") ||
+	if result, calls, err = run("v1.36.1", ""); err != nil || len(result.Specs) != 1 || strings.Contains(calls, "driver") || strings.Contains(calls, "--procs=1") ||
 		!strings.Contains(calls, "!(/^FeatureGate:Ours$/)") || !strings.Contains(calls, "--focus=ours") {
 		t.Errorf("%+v, %v\n%s", result, err, calls)
 	}
-	if _, err, _ := run("v1.36.1", "broken"); err == nil || !strings.Contains(err.Error(), "BeforeSuite of the suite failed: no nodes") {
+	if _, _, err := run("v1.36.1", "broken"); err == nil || !strings.Contains(err.Error(), "BeforeSuite of the suite failed: no nodes") {
 		t.Errorf("the suite could not start: %v", err)
 	}
-	if _, err, _ := run("v1.36.1", "missing"); err == nil || !strings.Contains(err.Error(), "report.log") {
+	if _, _, err := run("v1.36.1", "missing"); err == nil || !strings.Contains(err.Error(), "report.log") {
 		t.Errorf("no report: %v", err)
 	}
 }
