@@ -146,7 +146,7 @@ test-conformance: deps ## Upstream's conformance specs on a cluster: patched wit
 
 .PHONY: fuzz
 fuzz: ## Each fuzz target for FUZZTIME (2m). Not part of test, which runs their seeds.
-	@$(CARRY) fuzz --release "$(RELEASE)" $(if $(FUZZTIME),--time $(FUZZTIME))
+	@hack/fuzz.sh "$(RELEASE)" "$(FUZZTIME)"
 
 .PHONY: test-drop
 test-drop: ## Compile all releases without each of the features. Not part of test: it takes long.

@@ -18,26 +18,19 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"os"
-	"path"
 	"path/filepath"
 	"slices"
-	"strings"
 
-	"kubernetes-dra/hack/pkg/sys"
 	"kubernetes-dra/hack/pkg/test/testplan"
-	"kubernetes-dra/hack/pkg/test/testrun"
-	"kubernetes-dra/hack/pkg/tree/ledger"
 	"kubernetes-dra/hack/pkg/tree/overlay"
 )
 
 func init() {
 	register(command{
-		name:  "drop",
-		args:  "[--release 1.36] [--feature slug]",
-		short: "compile what is left without each of the features, one after the other",
-		run:   runDrop,
+		name: "drop", args: "[--release 1.36] [--feature slug]",
+		short: "compile what is left without each of the features, one after the other", run: runDrop,
 	})
 }
 
@@ -48,41 +41,30 @@ func runDrop(ctx context.Context, args []string) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	if flags.NArg() > 0 {
-		return fmt.Errorf("unexpected argument %q", flags.Arg(0))
-	}
-	repo, l, err := openRepository()
+	_, l, err := openRepository()
 	if err != nil {
 		return err
 	}
-	if *feature != "" && l.Feature(*feature) == nil {
-		return fmt.Errorf("there is no feature %q: the ledger has %s", *feature, strings.Join(l.Slugs(), ", "))
-	}
-	releases := l.Carried()
-	if *release != "" {
-		r, err := l.Release(*release)
-		if err != nil {
-			return err
-		}
-		releases = []*ledger.Release{r}
-	}
-	r := &testrun.Runner{Out: os.Stdout, LogDir: filepath.Join(repo, "_output", "logs")}
-	for _, release := range releases {
-		for _, f := range l.FeaturesOf(release.Name) {
-			if *feature != "" && f.Slug != *feature {
+	found := false
+	var failures []error
+	for _, r := range l.Carried() {
+		for _, f := range l.FeaturesOf(r.Name) {
+			if *release != "" && *release != r.Name || *feature != "" && *feature != f.Slug {
 				continue
 			}
-			r.Do(fmt.Sprintf("%s without %s", release.Name, f.Slug), func() error { return compileWithout(ctx, release.Name, f.Slug) })
-			if err := context.Cause(ctx); err != nil {
-				return err
+			found = true
+			if err := compileWithout(ctx, r.Name, f.Slug); err != nil {
+				failures = append(failures, fmt.Errorf("%s without %s: %w", r.Name, f.Slug, err))
+			}
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
 			}
 		}
 	}
-	if r.Summary() != nil {
-		// It was printed already, and must remain the last line.
-		return exitError(1)
+	if !found {
+		return fmt.Errorf("no release %q has a feature %q: the ledger has %v", *release, *feature, l.Slugs())
 	}
-	return nil
+	return errors.Join(failures...)
 }
 
 // compileWithout builds a tree beside the one of the release that does not have a feature, nor
@@ -98,7 +80,7 @@ func compileWithout(ctx context.Context, release, slug string) error {
 	}
 	var dropped []string
 	t.Ledger, dropped = t.Ledger.Drop(slug, release)
-	t.Log("dropping %s", strings.Join(dropped, " and "))
+	t.Log("compile without %v", dropped)
 	// One for all features: most of a tree is the same.
 	t.Output = filepath.Join(t.Output, "dropped")
 	t.Leave = append(t.Leave, overlay.NoCode)
@@ -109,63 +91,5 @@ func compileWithout(ctx context.Context, release, slug string) error {
 	if err != nil {
 		return err
 	}
-	packages = slices.DeleteFunc(packages, isE2E)
-	t.Log("compiling %d packages", len(packages))
-	return vetAlone(ctx, t.Repo, t.Dir(), packages)
-}
-
-// isE2E is true for packages of upstream's end-to-end suite. It imports most of Kubernetes, so compiling
-// that takes minutes. No file of ours there uses another one.
-func isE2E(pkg string) bool { return strings.HasPrefix(pkg, "./test/e2e/") }
-
-// vet compiles packages of a tree with their tests, and vets them.
-func vet(ctx context.Context, dir string, packages []string) error {
-	env, err := sys.TestEnviron(dir)
-	if err != nil {
-		return err
-	}
-	return sys.Run(ctx, sys.Command(ctx, dir, env, "go", append([]string{"vet"}, packages...)...))
-}
-
-// vetAlone does the same without a look at what the packages import, see hack/vettool.
-// The environment is for the go command in the tree.
-func vetAlone(ctx context.Context, repo, dir string, packages []string, environ ...string) error {
-	tool := filepath.Join(repo, "_output", "bin", "vettool")
-	if err := sys.Run(ctx, sys.Command(ctx, repo, sys.GoEnviron("GOWORK=off"), "go", "build", "-o", tool, "./hack/vettool")); err != nil {
-		return fmt.Errorf("build %s: %w", tool, err)
-	}
-	env, err := sys.TestEnviron(dir, environ...)
-	if err != nil {
-		return err
-	}
-	vet, err := sys.Command(ctx, dir, env, "go", "tool", "-n", "vet").Output()
-	if err != nil {
-		return fmt.Errorf("go tool -n vet: %w", err)
-	}
-	env = append(env, "CARRY_VET="+strings.TrimSpace(string(vet)))
-	return sys.Run(ctx, sys.Command(ctx, dir, env, "go", append([]string{"vet", "-vettool=" + tool}, packages...)...))
-}
-
-// touchedPackages lists the folders of Go files that are in the tree, in the form in which
-// the go command takes them for packages.
-func touchedPackages(dir string, files []testplan.File) ([]string, error) {
-	var packages []string
-	for _, f := range files {
-		if path.Ext(f.Path) != ".go" {
-			continue
-		}
-		folder := path.Dir(f.Path)
-		if slices.Contains(packages, "./"+folder) {
-			continue
-		}
-		found, err := filepath.Glob(filepath.Join(dir, filepath.FromSlash(folder), "*.go"))
-		if err != nil {
-			return nil, err
-		}
-		if len(found) > 0 {
-			packages = append(packages, "./"+folder)
-		}
-	}
-	slices.Sort(packages)
-	return packages, nil
+	return vetAlone(ctx, t.Repo, t.Dir(), slices.DeleteFunc(packages, isE2E))
 }

@@ -18,6 +18,7 @@ package cluster
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"slices"
@@ -31,8 +32,82 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"kubernetes-dra/hack/pkg/cluster"
-	"kubernetes-dra/hack/pkg/test/mixed"
 )
+
+// What becomes of a pod.
+const (
+	// works is for a pod which runs because the claim is reserved for its Job.
+	works = "works"
+	// perPodOnly is for a pod which runs because it is listed in the claim, which has room for 256.
+	perPodOnly = "per pod, up to 256"
+	// refused is for a pod which the kubelet does not start, and whose Event names the gate.
+	refused = "refused by the kubelet"
+)
+
+// gatedComponents have the gate, in the order of the table.
+var gatedComponents = [...]string{"kube-apiserver", "kube-scheduler", "kube-controller-manager", "kubelet"}
+
+// gateSet says for each of them whether the gate is on.
+type gateSet [len(gatedComponents)]bool
+
+// mixedRow is what pods meet with one combination of gates.
+type mixedRow struct {
+	// new is for the pods of a Job which was created, with its claim, while the gates were like that.
+	new string
+	// before is for one more pod of a Job whose claim was allocated while the gate was on everywhere,
+	// and which runs since then.
+	before string
+	// beforeOnNode is for a pod with that claim which never meets the scheduler: its spec.nodeName was
+	// set when it was created.
+	beforeOnNode string
+}
+
+// mixedFile has what is expected, as docs/operations.md shows it.
+const mixedFile = "mixed-gates.txt"
+
+//go:embed mixed-gates.txt
+var mixedGates string
+
+// mixedTable reads it.
+func mixedTable(t *testing.T) map[gateSet]mixedRow {
+	t.Helper()
+	table := map[gateSet]mixedRow{}
+	lines := strings.Split(strings.TrimSpace(mixedGates), "\n")
+	for _, line := range lines[2:] {
+		cells := strings.Split(strings.Trim(line, "| "), " | ")
+		if len(cells) != len(gatedComponents)+3 {
+			t.Fatalf("%s: %q has %d cells", mixedFile, line, len(cells))
+		}
+		var gates gateSet
+		for i := range gates {
+			gates[i] = cells[i] == "on"
+		}
+		cells = cells[len(gates):]
+		table[gates] = mixedRow{new: cells[0], before: cells[1], beforeOnNode: cells[2]}
+	}
+	if len(table) != 1<<len(gatedComponents) {
+		t.Fatalf("%s has %d combinations", mixedFile, len(table))
+	}
+	return table
+}
+
+// walkGates goes through all combinations such that one component changes at a time. It begins with the
+// gate on everywhere, and ends one change away from that. Components which take long to restart change
+// seldom.
+func walkGates() []gateSet {
+	seldomLast := [len(gatedComponents)]int{1, 2, 3, 0}
+	var walk []gateSet
+	for i := range 1 << len(gatedComponents) {
+		// The reflected binary code.
+		code := i ^ i>>1
+		var gates gateSet
+		for bit, component := range seldomLast {
+			gates[component] = code&(1<<bit) == 0
+		}
+		walk = append(walk, gates)
+	}
+	return walk
+}
 
 // TestMixedGates turns the gate on and off in each component separately, in
 // all combinations. Whatever comes of a claim for a Job, nobody is left without a
@@ -40,10 +115,10 @@ import (
 func TestMixedGates(t *testing.T) {
 	onRealNode(t)
 	e := newEnv(t)
-	walk := mixed.Walk()
+	walk := walkGates()
 	current := walk[0]
-	setGates := func(ctx context.Context, want mixed.Gates) {
-		for i, component := range mixed.Components {
+	setGates := func(ctx context.Context, want gateSet) {
+		for i, component := range gatedComponents {
 			if current[i] == want[i] {
 				continue
 			}
@@ -64,7 +139,7 @@ func TestMixedGates(t *testing.T) {
 
 	// One for each combination, and one that goes through all of them.
 	survivor := e.olderJob("survivor", oldClass)
-	older := map[mixed.Gates]*olderJob{}
+	older := map[gateSet]*olderJob{}
 	for i, gates := range walk {
 		older[gates] = e.olderJob(fmt.Sprintf("older-%d", i), oldClass)
 	}
@@ -74,18 +149,18 @@ func TestMixedGates(t *testing.T) {
 	}
 
 	var perPod *olderJob
-	var rows []mixed.Row
+	table := mixedTable(t)
 	for _, gates := range walk {
 		start := time.Now()
 		setGates(e.ctx, gates)
 		restarted := time.Since(start)
 		row := e.combination(gates, newClass, older[gates])
-		if !slices.Contains(mixed.Table, row) {
-			t.Errorf("not what hack/pkg/test/mixed says: %+v", row)
+		if want, known := table[gates]; !known || row != want {
+			t.Errorf("not what %s says: want %+v, got %+v", mixedFile, want, row)
 		}
-		rows = append(rows, row)
+		delete(table, gates)
 		delete(older, gates)
-		if gates == (mixed.Gates{true, false, true, true}) {
+		if gates == (gateSet{true, false, true, true}) {
 			e.limit(simulatedClass)
 			// This one stays as it was allocated.
 			perPod = e.olderJob("per-pod", oldClass)
@@ -100,17 +175,19 @@ func TestMixedGates(t *testing.T) {
 		if perPod != nil {
 			perPod.check()
 		}
-		t.Logf("%s: %s; from before: %s, %s; %s, %s of it for the restart", gates, row.New, row.Before, row.BeforeOnNode, time.Since(start).Round(100*time.Millisecond), restarted.Round(100*time.Millisecond))
+		t.Logf("%v: %s; from before: %s, %s; %s, %s of it for the restart", gates, row.new, row.before, row.beforeOnNode, time.Since(start).Round(100*time.Millisecond), restarted.Round(100*time.Millisecond))
 	}
 	setGates(e.ctx, walk[0])
 
-	t.Logf("outcomes:\n%s", mixed.Markdown(rows))
+	if len(table) > 0 {
+		t.Errorf("nobody met these rows of %s: %v", mixedFile, table)
+	}
 
 	// With the gate on everywhere again, it goes on where it stopped.
 	for _, check := range []struct {
 		job  *olderJob
-		want mixed.Outcome
-	}{{survivor, mixed.Works}, {perPod, mixed.PerPod}} {
+		want string
+	}{{survivor, works}, {perPod, perPodOnly}} {
 		if got := e.outcome(check.job.claim(), check.job.another()); got != check.want {
 			t.Errorf("one more pod of Job %s: want %q, got %q", check.job.name, check.want, got)
 		}
@@ -120,8 +197,8 @@ func TestMixedGates(t *testing.T) {
 	}
 	// What was allocated without the feature is not bound to that for ever.
 	perPod.run()
-	if got := e.outcome(perPod.claim(), perPod.pod.Name); got != mixed.Works {
-		t.Errorf("the next Job %s: want %q, got %q", perPod.name, mixed.Works, got)
+	if got := e.outcome(perPod.claim(), perPod.pod.Name); got != works {
+		t.Errorf("the next Job %s: want %q, got %q", perPod.name, works, got)
 	}
 	for _, job := range []*olderJob{survivor, perPod} {
 		job.delete()
@@ -133,10 +210,10 @@ func TestMixedGates(t *testing.T) {
 
 // combination is what happens with these gates: to a new Job with a new claim, and
 // to one from before.
-func (e *env) combination(gates mixed.Gates, class string, older *olderJob) mixed.Row {
+func (e *env) combination(gates gateSet, class string, older *olderJob) mixedRow {
 	e.Helper()
 	const name = "new"
-	row := mixed.Row{Gates: gates}
+	var row mixedRow
 	e.claim(name, class, &cluster.Consumer{APIGroup: "batch", Resource: "jobs", Name: name})
 	e.job(name, 2, cluster.PodSpec(name, untilTold), nil)
 	another := older.another()
@@ -145,16 +222,16 @@ func (e *env) combination(gates mixed.Gates, class string, older *olderJob) mixe
 	// All pods of a Job meet the same.
 	for i, pod := range e.podsOf(name, 2) {
 		outcome := e.outcome(name, pod)
-		if i > 0 && outcome != row.New {
-			e.Errorf("%s: one pod of the Job got %q, another %q", gates, row.New, outcome)
+		if i > 0 && outcome != row.new {
+			e.Errorf("%v: one pod of the Job got %q, another %q", gates, row.new, outcome)
 		}
-		row.New = outcome
+		row.new = outcome
 	}
 	// Its claim is allocated by now. That is necessary for a pod which the
 	// scheduler does not see.
 	e.podOnNode("new-on-node", name)
-	row.Before = e.outcome(older.claim(), another)
-	row.BeforeOnNode = e.outcome(older.claim(), "older-on-node")
+	row.before = e.outcome(older.claim(), another)
+	row.beforeOnNode = e.outcome(older.claim(), "older-on-node")
 
 	// A claim that is to be deleted stays while pods use it, and no longer.
 	e.deleteClaim(older.claim())
@@ -162,11 +239,11 @@ func (e *env) combination(gates mixed.Gates, class string, older *olderJob) mixe
 	e.deletePod("older-on-node")
 	e.deleteJob(older.name)
 
-	if outcome := e.outcome(name, "new-on-node"); outcome != row.New {
-		e.Errorf("%s: a pod with spec.nodeName got %q, the pods of the Job %q", gates, outcome, row.New)
+	if outcome := e.outcome(name, "new-on-node"); outcome != row.new {
+		e.Errorf("%v: a pod with spec.nodeName got %q, the pods of the Job %q", gates, outcome, row.new)
 	}
 	e.deletePod("new-on-node")
-	if row.New == mixed.Refused {
+	if row.new == refused {
 		e.deleteJob(name)
 	} else {
 		e.end(name)
@@ -239,9 +316,9 @@ func (e *env) pool(name string, n int, nodeType string) (class string) {
 }
 
 // outcome waits until a pod runs, or is refused with an Event that explains it.
-func (e *env) outcome(claim, pod string) mixed.Outcome {
+func (e *env) outcome(claim, pod string) string {
 	e.Helper()
-	var outcome mixed.Outcome
+	var outcome string
 	e.eventually("pod "+pod+" runs or is told why not", func() error {
 		p, err := e.CoreV1().Pods(e.namespace).Get(e.ctx, pod, metav1.GetOptions{})
 		if err != nil {
@@ -255,9 +332,9 @@ func (e *env) outcome(claim, pod string) mixed.Outcome {
 			}
 			switch {
 			case slices.ContainsFunc(status.Consumers, func(c cluster.Consumer) bool { return c.UID == p.UID }):
-				outcome = mixed.PerPod
+				outcome = perPodOnly
 			case status.ReservedForAnyPod && len(status.Workloads()) == 1:
-				outcome = mixed.Works
+				outcome = works
 			default:
 				return fatal{fmt.Errorf("it runs with a claim that is not reserved for it: %+v", status)}
 			}
@@ -282,7 +359,7 @@ func (e *env) outcome(claim, pod string) mixed.Outcome {
 						e.Errorf("the kubelet's reason does not mention %q: %s", want, event.Message)
 					}
 				}
-				outcome = mixed.Refused
+				outcome = refused
 				return nil
 			}
 		}

@@ -20,6 +20,7 @@ package kind
 
 import (
 	"context"
+	_ "embed"
 	"fmt"
 	"os"
 	"os/signal"
@@ -31,6 +32,7 @@ import (
 	"time"
 
 	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/yaml"
 
 	"kubernetes-dra/hack/pkg/cluster"
 	"kubernetes-dra/hack/pkg/cluster/demo"
@@ -39,34 +41,38 @@ import (
 	"kubernetes-dra/hack/pkg/dist/nodeimage"
 	"kubernetes-dra/hack/pkg/dist/release"
 	"kubernetes-dra/hack/pkg/sys"
-	"kubernetes-dra/hack/pkg/test/e2e"
-	"kubernetes-dra/hack/pkg/test/engine"
 	"kubernetes-dra/hack/pkg/tools"
 	"kubernetes-dra/hack/pkg/tree/ledger"
+	"kubernetes-dra/test/upstream"
 )
 
 const (
-	releaseVariable = "KIND_RELEASE"
 	// clusterName is that of kind's cluster: nobody else's.
 	clusterName = "kubernetes-dra-test"
 	nodes       = 2
-	// specs of ours in upstream's suite have this in their names.
-	specs = "DRAReservedForWorkloads"
+	// driverImage is that of the DRA driver.
+	driverImage = "dra.example.com/driver:1"
 )
+
+// driverManifest is what runs the DRA driver.
+//
+//go:embed driver.yaml
+var driverManifest string
 
 // subject is what gets tested, and what for.
 type subject struct {
 	*testing.T
 	ctx context.Context
-	// repo is the root of this repository, dir a folder for files, output that of the release.
-	repo, dir, output string
+	// repo is the root of this repository, folder that of this test, dir one for files, and output that
+	// of the release.
+	repo, folder, dir, output string
 	// release is the folder with tarball and configuration.
 	release string
-	ledger  *ledger.Ledger
-	pin     *ledger.Release
+	stamp   string
 	kind    string
 	// offline is true if there is no registry, and kind's own base image could not be had.
-	offline bool
+	offline             bool
+	kubeconfig, kubectl string
 }
 
 func logf(format string, args ...any) {
@@ -80,12 +86,18 @@ func (s *subject) must(err error) {
 	}
 }
 
-// command is one whose environment has Go modules of this repository alone.
+// run runs a command whose environment has Go modules of this repository alone.
 func (s *subject) run(name string, args ...string) string {
 	s.Helper()
 	out, err := sys.Output(s.ctx, sys.Command(s.ctx, s.repo, sys.Without([]string{"GOFLAGS"}, sys.GoFlags(), "GOWORK=off", "CGO_ENABLED=0"), name, args...))
 	s.must(err)
 	return out
+}
+
+// onCluster runs kubectl.
+func (s *subject) onCluster(args ...string) string {
+	s.Helper()
+	return s.run(s.kubectl, append([]string{"--kubeconfig=" + s.kubeconfig}, args...)...)
 }
 
 // atEnd does something when the test has ended, also if somebody stopped it.
@@ -99,79 +111,70 @@ func (s *subject) atEnd(what string, f func(ctx context.Context) error) {
 	})
 }
 
-func TestMain(m *testing.M) {
-	engine.RunIfRuntime()
-	os.Exit(m.Run())
+// removeAtEnd removes an image.
+func (s *subject) removeAtEnd(name string) {
+	s.atEnd("remove an image", func(ctx context.Context) error {
+		return sys.Run(ctx, sys.Command(ctx, "", nil, "docker", "image", "rm", "--force", name))
+	})
 }
 
 // TestKind builds a node image and a cluster, in which the pods of a Job share a claim on both nodes. Then
 // it runs our specs of upstream's suite.
 func TestKind(t *testing.T) {
 	s := newSubject(t)
-	e, err := engine.Start(s.ctx, filepath.Join(s.output, "docker"))
-	s.must(err)
-	s.atEnd("stop the Docker engine", e.Stop)
-	if e != nil {
-		logf("no Docker engine answered: this one is for the test alone")
-	}
-
+	s.offline = s.startEngine()
 	base := s.baseImage()
-	name := nodeimage.DefaultImage(s.ledger.Stamp(s.pin)) + "-test"
-	log := s.create("node-image.log")
+	name := nodeimage.DefaultImage(s.stamp) + "-test"
 	s.must(nodeimage.Build(s.ctx, nodeimage.Options{
-		Release:   s.pin.Name,
+		Release:   os.Getenv("RELEASE"),
 		Tarball:   s.tarball(),
-		Version:   s.ledger.Stamp(s.pin),
+		Version:   s.stamp,
 		Arch:      runtime.GOARCH,
 		Image:     name,
 		BaseImage: base,
 		Kind:      func(context.Context) (string, error) { return s.kind, nil },
 		Scratch:   s.dir,
-		Output:    log,
+		Output:    s.create("node-image.log"),
 		Log:       logf,
 	}))
-	s.atEnd("remove the node image", func(ctx context.Context) error {
-		return sys.Run(ctx, sys.Command(ctx, "", nil, "docker", "image", "rm", "--force", name))
-	})
+	s.removeAtEnd(name)
 
-	c := s.newCluster(name)
-	client, err := c.NewClient(s.ctx)
+	s.createCluster(name)
+	s.load(image.Image{Names: []string{cluster.ShellImage}, Shell: true, Command: []string{"sh"}})
+	s.startDriver()
+	config, err := clientcmd.BuildConfigFromFlags("", s.kubeconfig)
 	s.must(err)
-	c.waitForNodes(client)
-	version, err := client.Discovery().ServerVersion()
+	config.QPS, config.Burst = 50, 100
+	client, err := cluster.ClientFor(s.ctx, config)
 	s.must(err)
-	if c.version = version.GitVersion; c.version != s.ledger.Stamp(s.pin) {
-		s.Errorf("want an API server of version %s, got %s", s.ledger.Stamp(s.pin), c.version)
-	}
-	c.load(image.Image{Names: []string{cluster.ShellImage}, Shell: true, Command: []string{"sh"}})
-	c.startDriver(client)
-
 	var out strings.Builder
 	if err := demo.RunOn(s.ctx, client, demo.Options{Pods: 60, Timeout: 10 * time.Minute, Out: &out}); err != nil {
 		s.Errorf("%v after\n%s", err, out.String())
 	}
 	t.Logf("the demo:\n%s", out.String())
-	s.runSpecs(c)
+	s.runSpecs()
 }
 
 func newSubject(t *testing.T) *subject {
 	t.Helper()
-	s := &subject{T: t, release: os.Getenv(releaseVariable)}
+	s := &subject{T: t, release: os.Getenv("KIND_RELEASE"), dir: t.TempDir()}
 	if s.release == "" {
 		t.Skip("it needs a release, and a Docker engine: make test-kind")
 	}
 	ctx, stop := signal.NotifyContext(t.Context(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	t.Cleanup(stop)
-	s.ctx, s.dir = ctx, t.TempDir()
+	s.ctx = ctx
 	var err error
-	s.repo, err = filepath.Abs(filepath.Join("..", "..", ".."))
+	s.folder, err = filepath.Abs(".")
 	s.must(err)
-	s.ledger, err = ledger.Load(s.repo)
+	s.repo = filepath.Join(s.folder, "..", "..", "..")
+	l, err := ledger.Load(s.repo)
 	s.must(err)
-	s.pin, err = s.ledger.Release(os.Getenv("RELEASE"))
+	pin, err := l.Release(os.Getenv("RELEASE"))
 	s.must(err)
-	s.output = filepath.Join(s.repo, "_output", s.pin.Name)
+	s.stamp, s.output = l.Stamp(pin), filepath.Join(s.repo, "_output", pin.Name)
 	s.kind = filepath.Join(tools.Dir(s.repo), "kind")
+	s.kubeconfig, s.kubectl = filepath.Join(s.dir, "kubeconfig"), filepath.Join(s.dir, "kubectl")
 	return s
 }
 
@@ -190,19 +193,19 @@ func (s *subject) create(name string) *os.File {
 // baseImage returns kind's own base image, or makes one if that is not to be had.
 func (s *subject) baseImage() string {
 	s.Helper()
-	theirs, err := nodeimage.DefaultBaseImage(s.ctx, s.kind)
-	s.must(err)
-	short, cancel := context.WithTimeout(s.ctx, 10*time.Minute)
-	defer cancel()
-	logf("docker pull %s", theirs)
-	err = sys.Run(short, sys.Command(short, "", nil, "docker", "pull", "--quiet", theirs))
-	if err == nil {
-		return theirs
+	if !s.offline {
+		theirs, err := nodeimage.DefaultBaseImage(s.ctx, s.kind)
+		s.must(err)
+		short, cancel := context.WithTimeout(s.ctx, 10*time.Minute)
+		defer cancel()
+		logf("docker pull %s", theirs)
+		if sys.Run(short, sys.Command(short, "", nil, "docker", "pull", "--quiet", theirs)) == nil {
+			return theirs
+		}
+		s.must(s.ctx.Err())
+		s.offline = true
 	}
-	s.must(s.ctx.Err())
-	logf("it cannot be pulled: the base image is made here, of packages of Debian")
-	s.offline = true
-
+	logf("kind's base image is not to be had: it is made here, of packages of Debian")
 	images := map[string]string{}
 	for _, img := range s.offlineImages() {
 		name, _, _ := strings.Cut(filepath.Base(img.Names[0]), ":")
@@ -221,9 +224,7 @@ func (s *subject) baseImage() string {
 		args = append(args, "--change", change)
 	}
 	s.run("docker", append(args, archive, name)...)
-	s.atEnd("remove the base image", func(ctx context.Context) error {
-		return sys.Run(ctx, sys.Command(ctx, "", nil, "docker", "image", "rm", "--force", name))
-	})
+	s.removeAtEnd(name)
 	s.must(os.Remove(archive))
 	return name
 }
@@ -255,48 +256,128 @@ func (s *subject) program(name string) string {
 	return path
 }
 
-// runSpecs runs our specs, which bring a driver of their own.
-func (s *subject) runSpecs(c *kindCluster) {
+// createCluster lets kind make a cluster, with the configuration of the release and what this machine
+// needs. Its nodes are ready afterwards.
+func (s *subject) createCluster(nodeImage string) {
 	s.Helper()
-	suite := &e2e.Suite{
+	s.must(os.WriteFile(s.kubectl, []byte(s.run("tar", "--extract", "--to-stdout", "--file="+s.tarball(), "kubernetes/server/bin/kubectl")), 0o755))
+	content, err := os.ReadFile(filepath.Join(s.release, "kind.yaml"))
+	s.must(err)
+	var config map[string]any
+	s.must(yaml.Unmarshal(content, &config))
+	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err != nil {
+		// Version 1 of control groups: as docs/install.md says.
+		config["kubeadmConfigPatches"] = []string{"kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\nfailCgroupV1: false\n"}
+	}
+	if len(s.lacking()) > 0 {
+		// Nobody may make it less likely there that the kernel kills a process for its memory.
+		config["containerdConfigPatches"] = []string{"[plugins.\"io.containerd.grpc.v1.cri\"]\nrestrict_oom_score_adj = true\n"}
+	}
+	if s.offline {
+		config["networking"] = map[string]any{"disableDefaultCNI": true}
+	}
+	content, err = yaml.Marshal(config)
+	s.must(err)
+	file := filepath.Join(s.dir, "kind.yaml")
+	s.must(os.WriteFile(file, content, 0o644))
+
+	remove := func(ctx context.Context) error {
+		return sys.Run(ctx, sys.Command(ctx, "", nil, s.kind, "delete", "cluster", "--name="+clusterName, "--kubeconfig="+s.kubeconfig))
+	}
+	// What an interrupted run left.
+	s.must(remove(s.ctx))
+	s.atEnd("delete the cluster", remove)
+	s.Cleanup(func() {
+		if s.Failed() {
+			logs := filepath.Join(s.output, "logs", "kind-nodes")
+			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+			defer cancel()
+			err := sys.Run(ctx, sys.Command(ctx, "", nil, s.kind, "export", "logs", "--name="+clusterName, logs))
+			s.Logf("kind export logs %s: %v", logs, err)
+		}
+	})
+	logf("kind create cluster")
+	s.run(s.kind, "create", "cluster", "--name="+clusterName, "--image="+nodeImage, "--config="+file, "--kubeconfig="+s.kubeconfig, "--retain")
+	s.onCluster("wait", "nodes", "--all", "--for=jsonpath={.spec.podCIDR}", "--timeout=5m")
+	list := strings.Split(strings.TrimSpace(s.onCluster("get", "nodes",
+		`--output=jsonpath={range .items[*]}{.metadata.name} {.spec.podCIDR} {.status.addresses[?(@.type=="InternalIP")].address}{"\n"}{end}`)), "\n")
+	if len(list) != nodes {
+		s.Fatalf("want %d nodes, got %q", nodes, list)
+	}
+	if s.offline {
+		s.configureNetwork(list)
+	}
+	s.onCluster("wait", "nodes", "--all", "--for=condition=Ready", "--timeout=5m")
+}
+
+// configureNetwork gives pods of each node addresses of its range, and each node a route to the pods of
+// the other one. A node is its name, range and addresses.
+func (s *subject) configureNetwork(list []string) {
+	s.Helper()
+	for _, line := range list {
+		node := strings.Fields(line)
+		config := fmt.Sprintf(`{"cniVersion":"0.4.0","name":"pods","plugins":[
+{"type":"ptp","ipMasq":false,"ipam":{"type":"host-local","ranges":[[{"subnet":%q}]],"routes":[{"dst":"0.0.0.0/0"}]}},
+{"type":"portmap","capabilities":{"portMappings":true}}]}`, node[1])
+		cmd := sys.Command(s.ctx, "", nil, "docker", "exec", "--interactive", node[0], "sh", "-c", "mkdir -p /etc/cni/net.d && cat >/etc/cni/net.d/10-pods.conflist")
+		cmd.Stdin = strings.NewReader(config)
+		s.must(sys.Run(s.ctx, cmd))
+		for _, line := range list {
+			if other := strings.Fields(line); other[0] != node[0] {
+				s.run("docker", "exec", node[0], "ip", "route", "replace", other[1], "via", other[2])
+			}
+		}
+	}
+}
+
+// load brings images to all nodes.
+func (s *subject) load(images ...image.Image) {
+	s.Helper()
+	for _, img := range images {
+		archive := filepath.Join(s.dir, "image.tar")
+		s.must(img.Write(s.ctx, archive))
+		logf("kind load image-archive: %s", strings.Join(img.Names, ", "))
+		s.run(s.kind, "load", "image-archive", "--name="+clusterName, archive)
+		s.must(os.Remove(archive))
+	}
+}
+
+// startDriver runs a DRA driver on each node, as a DaemonSet.
+func (s *subject) startDriver() {
+	s.Helper()
+	s.load(image.Image{Names: []string{driverImage}, Programs: map[string]string{"/driver": s.program("driver")}, Entrypoint: []string{"/driver"}})
+	file := filepath.Join(s.dir, "driver.yaml")
+	s.must(os.WriteFile(file, []byte(strings.NewReplacer("DRIVER_IMAGE", driverImage, "DRIVER_NAME", cluster.DriverName).Replace(driverManifest)), 0o644))
+	s.onCluster("apply", "--filename="+file)
+	s.onCluster("rollout", "status", "daemonset/dra-driver", "--namespace=kube-system", "--timeout=5m")
+}
+
+// runSpecs runs our specs, which bring a driver of their own.
+func (s *subject) runSpecs() {
+	s.Helper()
+	suite := &upstream.Suite{
 		Repo:  s.repo,
 		Tree:  filepath.Join(s.output, "kubernetes"),
 		Bin:   filepath.Join(s.output, "e2e", "bin"),
 		Cache: s.dir,
-		Log:   logf,
+		// Specs of ours have this in their names.
+		Only: "DRAReservedForWorkloads",
+		Log:  logf,
+		Out:  os.Stderr,
 	}
 	s.must(suite.Build(s.ctx))
-	all, err := suite.Specs(s.ctx)
-	s.must(err)
 	images, err := suite.Images(s.ctx)
 	s.must(err)
-	c.load(images...)
-	run := e2e.Run{
-		Suite: suite, Name: "kind", Specs: all, Only: specs, Procs: 2, Nodes: nodes, LogDir: filepath.Join(s.output, "logs", "kind"),
-	}
-	result, err := run.On(s.ctx, c)
+	s.load(images...)
+	logs := filepath.Join(s.output, "logs", "kind")
+	result, err := suite.Run(s.ctx, upstream.Run{Name: "kind", Kubeconfig: s.kubeconfig, Kubectl: s.kubectl, Procs: 2, Nodes: nodes, Logs: logs})
 	s.must(err)
-	s.Logf("%d specs passed, %d failed, %d were skipped", result.Count(e2e.Passed), result.Count(e2e.Failed), result.Count(e2e.Skipped))
-	if result.Count(e2e.Failed) > 0 || result.Count(e2e.Passed) == 0 {
-		s.Errorf("want all specs with %s in their names to pass; see %s", specs, run.LogDir)
+	if result.Version != s.stamp {
+		s.Errorf("want an API server of version %s, got %s", s.stamp, result.Version)
+	}
+	passed, failed := result.Count(upstream.Passed), result.Count(upstream.Failed)
+	s.Logf("%d specs passed, %d failed, %d were skipped", passed, failed, result.Count(upstream.Skipped))
+	if failed > 0 || passed == 0 {
+		s.Errorf("want all specs with %s in their names to pass; see %s", suite.Only, logs)
 	}
 }
-
-// NewClient implements [e2e.Cluster].
-func (c *kindCluster) NewClient(ctx context.Context) (*cluster.Client, error) {
-	config, err := clientcmd.BuildConfigFromFlags("", c.kubeconfig)
-	if err != nil {
-		return nil, err
-	}
-	config.QPS, config.Burst = 50, 100
-	return cluster.ClientFor(ctx, config)
-}
-
-// Kubeconfig implements [e2e.Cluster].
-func (c *kindCluster) Kubeconfig() string { return c.kubeconfig }
-
-// Kubectl implements [e2e.Cluster].
-func (c *kindCluster) Kubectl() string { return c.kubectl }
-
-// KubernetesVersion implements [e2e.Cluster].
-func (c *kindCluster) KubernetesVersion() string { return c.version }

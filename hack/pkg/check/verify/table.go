@@ -29,10 +29,12 @@ import (
 	"kubernetes-dra/hack/pkg/bench"
 	"kubernetes-dra/hack/pkg/check/bugs"
 	"kubernetes-dra/hack/pkg/check/docs"
-	"kubernetes-dra/hack/pkg/test/mixed"
 	"kubernetes-dra/hack/pkg/test/tested"
 	"kubernetes-dra/hack/pkg/tree/ledger"
 )
+
+// mixedGatesFile is the table of what TestMixedGates expects.
+const mixedGatesFile = "test/cluster/mixed-gates.txt"
 
 // documents checks the documents: the tables and files in them, and then what
 // they say and where their links lead.
@@ -45,10 +47,14 @@ func (v *Verifier) documents(context.Context) error {
 	if err != nil {
 		return err
 	}
+	mixed, err := v.read(mixedGatesFile)
+	if err != nil {
+		return err
+	}
 	missing := map[string]string{
 		"features":        Table(v.Ledger),
 		"releases":        Releases(v.Ledger),
-		"mixed gates":     mixed.Markdown(mixed.Table),
+		"mixed gates":     string(mixed),
 		"tested releases": testedTable,
 		"upstream's bugs": known.Table(v.Ledger),
 	}
@@ -85,7 +91,7 @@ func (v *Verifier) documents(context.Context) error {
 		}
 		want, err := docs.Fill(name, got, block)
 		if err == nil {
-			err = v.derived(name, got, want, "a table or file in it is not what "+ledger.Path+", "+bugs.Path+", hack/pkg/test/mixed, tested.yaml or the file says")
+			err = v.derived(name, got, want, "a table or file in it is not what "+ledger.Path+", "+bugs.Path+", "+mixedGatesFile+", tested.yaml or the file says")
 		}
 		errs = append(errs, err)
 	}

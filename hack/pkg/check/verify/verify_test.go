@@ -29,7 +29,6 @@ import (
 
 	"kubernetes-dra/hack/pkg/check/bugs"
 	"kubernetes-dra/hack/pkg/git"
-	"kubernetes-dra/hack/pkg/test/mixed"
 	"kubernetes-dra/hack/pkg/test/tested"
 	"kubernetes-dra/hack/pkg/test/testrun"
 	"kubernetes-dra/hack/pkg/tree"
@@ -87,6 +86,8 @@ features:
 
 const notTested = "| release | tested | version | tree | passed | skipped |\n|---|---|---|---|---:|---:|\n| 1.36 | not yet | – | – | – | – |\n"
 
+const mixedTable = "| a | b |\n|---|---|\n| on | refused by the kubelet |\n"
+
 const bugsTable = "| what you see | upstream | component | 1.36 | why | how to check |\n|---|---|---|---|---|---|\n" +
 	"| It hangs. | [7](https://github.com/kubernetes/kubernetes/issues/7) | kubelet | **carried** | 1.36: “one” in the ledger. | a.go: f |\n"
 
@@ -118,8 +119,9 @@ func repository(t *testing.T) *Verifier {
 		".gitignore":              "/_output\n",
 		"go.mod":                  "module x\n\nignore (\n\t./_output\n\t./api\n\t./pkg\n\t./test/integration\n)\n",
 		"README.md":               "# Title\n\n<!-- BEGIN features: by carry -->\n\n" + Table(v.Ledger) + "\n<!-- END features -->\n\n[More](docs/x.md).\n",
-		"docs/x.md":               "# X\n\n<!-- BEGIN releases -->\n\n" + Releases(v.Ledger) + "\n<!-- END releases -->\n\n<!-- BEGIN mixed gates -->\n\n" + mixed.Markdown(mixed.Table) + "\n<!-- END mixed gates -->\n\n<!-- BEGIN tested releases -->\n\n" + notTested + "\n<!-- END tested releases -->\n\n<!-- BEGIN upstream's bugs -->\n\n" + bugsTable + "\n<!-- END upstream's bugs -->\n\n<!-- BEGIN file hack/x.yaml -->\n\n```yaml\na: b\n```\n\n<!-- END file hack/x.yaml -->\n",
+		"docs/x.md":               "# X\n\n<!-- BEGIN releases -->\n\n" + Releases(v.Ledger) + "\n<!-- END releases -->\n\n<!-- BEGIN mixed gates -->\n\n" + mixedTable + "\n<!-- END mixed gates -->\n\n<!-- BEGIN tested releases -->\n\n" + notTested + "\n<!-- END tested releases -->\n\n<!-- BEGIN upstream's bugs -->\n\n" + bugsTable + "\n<!-- END upstream's bugs -->\n\n<!-- BEGIN file hack/x.yaml -->\n\n```yaml\na: b\n```\n\n<!-- END file hack/x.yaml -->\n",
 		"hack/x.yaml":             "a: b\n",
+		mixedGatesFile:            mixedTable,
 		bugs.Path:                 "bugs:\n- {upstream: [7], component: kubelet, symptom: It hangs., check: \"a.go: f\", verdicts: {\"1.36\": {carried: one}}}\n",
 		"_output/ignored.go":      "not formatted",
 		"hack/x.go":               header + "package hack\n",
@@ -127,6 +129,7 @@ func repository(t *testing.T) *Verifier {
 		"pkg/fixes_test.go":       header + "package pkg\n\nfunc TestIt() {}\n",
 		"pkg/reservedfor.go":      "//go:build linux\n\n" + header + "package pkg\n",
 		"test/cluster/x.go":       header + "package cluster\n",
+		"test/upstream/x.go":      header + "package upstream\n",
 		"test/integration/fixes":  "",
 		"hack/pkg/testdata/x.rej": "",
 	} {

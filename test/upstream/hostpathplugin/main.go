@@ -30,7 +30,6 @@ import (
 	"io/fs"
 	"log"
 	"net"
-	"net/url"
 	"os"
 	"os/signal"
 	"strings"
@@ -38,8 +37,8 @@ import (
 )
 
 func main() {
-	endpoint := flag.String("endpoint", "", "where clients connect to: the path of a socket, or a URL")
-	proxy := flag.String("proxy-endpoint", "", "where the driver connects to")
+	endpoint := flag.String("endpoint", "", "where clients connect to: the path of a socket")
+	proxy := flag.String("proxy-endpoint", "", "where the driver connects to: tcp://host:port")
 	flag.Int("v", 0, "accepted for compatibility")
 	flag.Parse()
 	// A container that is told to end must remove its socket: that is how the
@@ -51,14 +50,20 @@ func main() {
 	}
 }
 
-// run ends without an error when the context is done.
+// run joins each connection of a client with one of the driver, until the context is done. The driver
+// connects in advance, so its connections wait in the queue of the listener.
 func run(ctx context.Context, endpoint, proxy string) error {
-	clients, err := listen(endpoint)
+	socket := strings.TrimPrefix(endpoint, "unix://")
+	// An earlier process may have left it.
+	if err := os.Remove(socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("--endpoint: %w", err)
+	}
+	clients, err := net.Listen("unix", socket)
 	if err != nil {
 		return fmt.Errorf("--endpoint: %w", err)
 	}
 	defer func() { _ = clients.Close() }()
-	drivers, err := listen(proxy)
+	drivers, err := net.Listen("tcp", strings.TrimPrefix(proxy, "tcp://"))
 	if err != nil {
 		return fmt.Errorf("--proxy-endpoint: %w", err)
 	}
@@ -68,61 +73,27 @@ func run(ctx context.Context, endpoint, proxy string) error {
 		_ = clients.Close()
 		_ = drivers.Close()
 	})()
-	if err := serve(clients, drivers); ctx.Err() == nil {
-		return err
-	}
-	return nil
-}
-
-// listen takes unix:///path, tcp://host:port, or just the path of a socket. A
-// socket that an earlier process left is replaced.
-func listen(endpoint string) (net.Listener, error) {
-	network, address := "unix", endpoint
-	if strings.Contains(endpoint, "://") {
-		u, err := url.Parse(endpoint)
-		if err != nil {
-			return nil, err
-		}
-		network, address = u.Scheme, u.Host+u.Path
-	}
-	if address == "" {
-		return nil, errors.New("an address is required")
-	}
-	if network == "unix" {
-		if err := os.Remove(address); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, err
-		}
-	}
-	return net.Listen(network, address)
-}
-
-// serve joins each connection of a client with one of the driver. The driver
-// connects in advance, so its connections wait in the queue of the listener.
-func serve(clients, drivers net.Listener) error {
 	for {
 		client, err := clients.Accept()
-		if err != nil {
-			return err
-		}
-		driver, err := drivers.Accept()
-		if err != nil {
+		if err == nil {
+			var driver net.Conn
+			if driver, err = drivers.Accept(); err == nil {
+				go pass(client, driver)
+				go pass(driver, client)
+				continue
+			}
 			_ = client.Close()
-			return err
 		}
-		go join(client, driver)
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
 	}
 }
 
-// join copies in both directions until one of them ends.
-func join(a, b net.Conn) {
-	done := make(chan struct{}, 2)
-	pass := func(to, from net.Conn) {
-		_, _ = io.Copy(to, from)
-		done <- struct{}{}
-	}
-	go pass(a, b)
-	go pass(b, a)
-	<-done
-	_ = a.Close()
-	_ = b.Close()
+// pass copies in one direction, and ends both when that ends.
+func pass(to, from net.Conn) {
+	_, _ = io.Copy(to, from)
+	_ = to.Close()
+	_ = from.Close()
 }

@@ -27,36 +27,39 @@ import (
 	"time"
 )
 
-// TestProxy connects as the suite does: the driver first, several times and
-// in advance, then the clients.
+// TestProxy connects as the suite does: the driver first, several times and in advance, then the clients.
+// The kubelet must see the end of a driver.
 func TestProxy(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	// An earlier process that was killed leaves it.
 	if err := os.WriteFile(socket, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	clients, err := listen(socket)
+	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	drivers, err := listen("tcp://127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	address := free.Addr().String()
+	_ = free.Close()
+	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- serve(clients, drivers) }()
+	go func() { ended <- run(ctx, "unix://"+socket, "tcp://"+address) }()
 
-	dial := func(l net.Listener) net.Conn {
-		conn, err := net.Dial(l.Addr().Network(), l.Addr().String())
-		if err != nil {
-			t.Fatal(err)
+	dial := func(network, address string) net.Conn {
+		t.Helper()
+		for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+			conn, err := net.Dial(network, address)
+			if err == nil {
+				t.Cleanup(func() { _ = conn.Close() })
+				return conn
+			} else if time.Now().After(deadline) {
+				t.Fatal(err)
+			}
 		}
-		t.Cleanup(func() { _ = conn.Close() })
-		return conn
 	}
-	driver := []net.Conn{dial(drivers), dial(drivers)}
+	driver := []net.Conn{dial("tcp", address), dial("tcp", address)}
 	for i, text := range []string{"first", "second"} {
-		client := dial(clients)
+		client := dial("unix", socket)
 		send := func(from, to net.Conn) {
 			if _, err := io.WriteString(from, text); err != nil {
 				t.Fatal(err)
@@ -74,28 +77,6 @@ func TestProxy(t *testing.T) {
 			t.Errorf("got %d bytes, %v after the client closed", n, err)
 		}
 	}
-	_ = clients.Close()
-	if err := <-ended; err == nil {
-		t.Error("it ends without an error")
-	}
-}
-
-// TestEnd checks that the kubelet can see the end of a driver.
-func TestEnd(t *testing.T) {
-	socket := filepath.Join(t.TempDir(), "s")
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- run(ctx, socket, "tcp://127.0.0.1:0") }()
-	for {
-		if _, err := os.Stat(socket); err == nil {
-			break
-		}
-		select {
-		case err := <-ended:
-			t.Fatalf("it ended at once: %v", err)
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
 	cancel()
 	if err := <-ended; err != nil {
 		t.Errorf("it was told to end, and returned: %v", err)
@@ -103,13 +84,7 @@ func TestEnd(t *testing.T) {
 	if _, err := os.Stat(socket); !os.IsNotExist(err) {
 		t.Errorf("the socket is still there: %v", err)
 	}
-}
-
-func TestListenErrors(t *testing.T) {
-	for _, endpoint := range []string{"", "tcp://", "nothing://x", "unix://" + filepath.Join(t.TempDir(), "no", "folder")} {
-		if l, err := listen(endpoint); err == nil {
-			_ = l.Close()
-			t.Errorf("%q: no error", endpoint)
-		}
+	if err := run(t.Context(), filepath.Join(t.TempDir(), "no", "folder"), "tcp://"+address); err == nil {
+		t.Error("it listens in no folder")
 	}
 }
