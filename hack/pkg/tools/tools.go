@@ -133,6 +133,18 @@ func build(ctx context.Context, dir, out string, o options, log func(string, ...
 	}
 	start := time.Now()
 	log("%s: building %s ...", name, strings.Join(packages, ", "))
+	done := make(chan struct{})
+	defer close(done)
+	go func() {
+		for tick := time.Tick(15 * time.Second); ; {
+			select {
+			case <-done:
+				return
+			case <-tick:
+				log("%s: still building, %s", name, time.Since(start).Round(time.Second))
+			}
+		}
+	}()
 	// A program that runs cannot be written to, but replaced.
 	fresh, err := os.MkdirTemp(out, ".new-")
 	if err != nil {
