@@ -118,7 +118,7 @@ func measure(ctx context.Context, b *bench.Bench, record *bench.Record, quick bo
 	if record.Results, err = b.Run(ctx, plan); err != nil || only != "" {
 		return err
 	}
-	if record.Comparisons, err = b.Claims(ctx, !quick); err != nil || quick {
+	if record.Comparisons, err = b.Claims(ctx); err != nil || quick {
 		return err
 	}
 	status, err := b.StatusWrites(ctx)

@@ -18,11 +18,9 @@ package bench
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
-	"strings"
 	"sync"
 )
 
@@ -30,26 +28,15 @@ import (
 const (
 	goalWithoutFlag = 0.98
 	goalWithFlag    = 0.8
-	goalLargest     = 0.95
 	// goalStatus is for the gate on in relation to off.
 	goalStatus = 0.9
 )
 
-// How many claims are created of each kind in each tree, and how often the largest status is written.
-const (
-	newClaims     = 1000
-	largestWrites = 200
-)
-
-// The limits of a status, and a message with which all of it fits into etcd.
-const (
-	sizeDevices, sizeConditions, sizeIPs = 32, 8, 16
-	sizeData, sizeReason, sizeMessage    = 10 << 10, 1 << 10, 2 << 10
-)
+// newClaims is how many are created of each kind in each tree.
+const newClaims = 1000
 
 // Claims compares an API server of each tree: how fast claims get created, without and with admin access.
-// If all is to be compared, also how fast the largest status of devices is written.
-func (b *Bench) Claims(ctx context.Context, all bool) ([]Comparison, error) {
+func (b *Bench) Claims(ctx context.Context) ([]Comparison, error) {
 	var servers [2]*server
 	for i, tree := range []Tree{b.Unpatched, b.Patched} {
 		binary, err := b.compile(ctx, tree, ClaimsPackage)
@@ -66,24 +53,12 @@ func (b *Bench) Claims(ctx context.Context, all bool) ([]Comparison, error) {
 		}
 		servers[i] = s
 	}
-	count := 2
-	if all {
-		count = 3
-	}
 	var results []Comparison
-	for _, c := range []struct {
-		what string
-		goal float64
-		n    int
-		do   func(s *server, n int) error
-	}{
-		{"claims created without admin access", goalWithoutFlag, newClaims, func(s *server, n int) error { return s.createClaims(ctx, false, n) }},
-		{"claims created with admin access", goalWithFlag, newClaims, func(s *server, n int) error { return s.createClaims(ctx, true, n) }},
-		{"largest status of devices, updated", goalLargest, largestWrites, func(s *server, n int) error { return s.writeLargest(ctx, n) }},
-	}[:count] {
-		b.Log("%s", c.what)
-		n := c.n / rounds / 2
-		result, err := compare(c.what, c.goal, n, func(i int) error { return c.do(servers[i], n) })
+	for i, what := range []string{"claims created without admin access", "claims created with admin access"} {
+		b.Log("%s", what)
+		const n = newClaims / rounds / 2
+		goal := []float64{goalWithoutFlag, goalWithFlag}[i]
+		result, err := compare(what, goal, n, func(s int) error { return servers[s].createClaims(ctx, i == 1, n) })
 		if err != nil {
 			return nil, err
 		}
@@ -92,28 +67,14 @@ func (b *Bench) Claims(ctx context.Context, all bool) ([]Comparison, error) {
 	return results, nil
 }
 
-// prepare makes a namespace with a claim in which everything is as large as it may be, and does
-// what is not counted: connections, caches.
+// prepare makes a namespace, and does what is not counted: connections, caches.
 func (s *server) prepare(ctx context.Context) error {
 	// This key counts without our changes, too, where the namespace is checked.
-	err := s.create(ctx, "/api/v1/namespaces", object{"metadata": object{"name": "bench", "labels": object{"resource.kubernetes.io/admin-access": "true"}}})
-	if err != nil {
+	labels := object{"resource.kubernetes.io/admin-access": "true"}
+	if err := s.send(ctx, http.MethodPost, "/api/v1/namespaces", "application/json", object{"metadata": object{"name": "bench", "labels": labels}}, http.StatusCreated); err != nil {
 		return err
 	}
-	if err := s.create(ctx, s.claims("bench"), s.claim("claim", object{"deviceClassName": "class"})); err != nil {
-		return err
-	}
-	return errors.Join(s.createClaims(ctx, false, newClaims/10), s.createClaims(ctx, true, newClaims/10),
-		s.putStatus(ctx, nil, http.StatusOK), s.writeLargest(ctx, 2))
-}
-
-// claim is one with a request.
-func (s *server) claim(name string, request object) object {
-	if s.Version == "v1" || s.Version == "v1beta2" {
-		request = object{"exactly": request}
-	}
-	request["name"] = "r"
-	return object{"metadata": object{"name": name}, "spec": object{"devices": object{"requests": []object{request}}}}
+	return errors.Join(s.createClaims(ctx, false, newClaims/10), s.createClaims(ctx, true, newClaims/10))
 }
 
 // createClaims creates claims one after the other.
@@ -124,64 +85,16 @@ func (s *server) createClaims(ctx context.Context, flag bool, n int) error {
 		if flag {
 			request["adminAccess"] = true
 		}
-		if err := s.create(ctx, s.claims("bench"), s.claim(fmt.Sprintf("claim-%d", s.n), request)); err != nil {
+		if s.Version == "v1" || s.Version == "v1beta2" {
+			request = object{"exactly": request}
+		}
+		request["name"] = "r"
+		claim := object{"metadata": object{"name": fmt.Sprintf("claim-%d", s.n)}, "spec": object{"devices": object{"requests": []object{request}}}}
+		if err := s.send(ctx, http.MethodPost, s.claims("bench"), "application/json", claim, http.StatusCreated); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// putStatus replaces the devices in the status.
-func (s *server) putStatus(ctx context.Context, devices []object, want int) error {
-	var results []object
-	for i := range sizeDevices {
-		result := sizeDevice(i)
-		result["request"] = "r"
-		results = append(results, result)
-	}
-	claim := s.claim("claim", object{"deviceClassName": "class"})
-	claim["status"] = object{"allocation": object{"devices": object{"results": results}}, "devices": devices}
-	return s.send(ctx, http.MethodPut, s.claims("bench")+"/claim/status", "application/json", claim, want)
-}
-
-// writeLargest writes all devices n times, each time with other reasons.
-func (s *server) writeLargest(ctx context.Context, n int) error {
-	for range n {
-		s.n++
-		if err := s.putStatus(ctx, largestDevices(s.n), http.StatusOK); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func sizeDevice(i int) object {
-	return object{"driver": "driver.example.com", "pool": "pool", "device": fmt.Sprintf("device-%d", i)}
-}
-
-// largestDevices are those of a valid status. The data is in another order than the API server writes it.
-func largestDevices(n int) []object {
-	fill := func(text string, size int) string { return text + strings.Repeat("x", size-len(text)) }
-	var devices []object
-	for i := range sizeDevices {
-		var conditions []object
-		for j := range sizeConditions {
-			conditions = append(conditions, object{
-				"type": fmt.Sprintf("Type%d", j), "status": "True", "reason": fill(fmt.Sprintf("Reason_%d_", n), sizeReason),
-				"message": strings.Repeat("m", sizeMessage), "lastTransitionTime": "2026-01-02T03:04:05Z",
-			})
-		}
-		var ips []string
-		for j := range sizeIPs {
-			ips = append(ips, fmt.Sprintf("2001:db8:1111:2222:3333:4444:%x:%x/128", 0x1000+i, 0x1000+j))
-		}
-		device := sizeDevice(i)
-		data := fmt.Sprintf(`{"text":"%s","device":%d}`, strings.Repeat("x", sizeData-len(`{"text":"","device":00}`)), i)
-		device["conditions"], device["data"] = conditions, json.RawMessage(data)
-		device["networkData"] = object{"interfaceName": fill("net", 256), "ips": ips, "hardwareAddress": fill("ea:9f", 128)}
-		devices = append(devices, device)
-	}
-	return devices
 }
 
 // StatusWrites has drivers write the status of their devices, all at the same time, without and

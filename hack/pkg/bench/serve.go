@@ -147,7 +147,3 @@ func (s *server) send(ctx context.Context, method, path, contentType string, bod
 	}
 	return err
 }
-
-func (s *server) create(ctx context.Context, path string, body object) error {
-	return s.send(ctx, http.MethodPost, path, "application/json", body, http.StatusCreated)
-}

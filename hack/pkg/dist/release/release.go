@@ -194,25 +194,9 @@ func copyBinaries(root string, build binaries.Options) error {
 	return err
 }
 
-// place links a file to another place, or copies it if that is on another disk.
+// place puts a file into the folder of a tarball, by a symbolic link that nobody sees in the end.
 func place(from, to string) error {
-	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
-		return err
-	}
-	if os.Link(from, to) == nil {
-		return nil
-	}
-	in, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	out, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY, 0o755)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(out, in)
-	return errors.Join(err, out.Close())
+	return errors.Join(os.MkdirAll(filepath.Dir(to), 0o755), os.Symlink(from, to))
 }
 
 // images makes the images of components, and returns what is in that of kube-proxy beside kube-proxy. Each
