@@ -351,12 +351,12 @@ func TestFindMirror(t *testing.T) {
 		}
 		t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
 		a := &Apt{}
-		if err := a.findMirror(t.Context()); err == nil && a.Mirror != want || err != nil && !strings.Contains(err.Error(), want) {
+		if err := a.FindMirror(t.Context()); err == nil && a.Mirror != want || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %q, %v, want %s", output, a.Mirror, err, want)
 		}
 	}
 	t.Setenv("PATH", t.TempDir())
-	if err := (&Apt{}).findMirror(t.Context()); err == nil || !strings.Contains(err.Error(), "apt-get") || !strings.Contains(err.Error(), "Debian or Ubuntu") {
+	if err := (&Apt{}).FindMirror(t.Context()); err == nil || !strings.Contains(err.Error(), "apt-get") || !strings.Contains(err.Error(), "Debian or Ubuntu") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -103,8 +103,8 @@ type Options struct {
 
 // Write writes the files of the image, as an archive for docker import. It needs root and mmdebstrap.
 func (o Options) Write(ctx context.Context, archive string) error {
-	mirror, err := debian.Apt{Mirror: o.Mirror}.Address(ctx)
-	if err != nil {
+	apt := debian.Apt{Mirror: o.Mirror}
+	if err := apt.FindMirror(ctx); err != nil {
 		return err
 	}
 	dir, err := os.MkdirTemp("", "carry-")
@@ -118,7 +118,7 @@ func (o Options) Write(ctx context.Context, archive string) error {
 	}
 	cmd := sys.Command(ctx, "", nil, "mmdebstrap", "--mode=root", "--variant=minbase", "--include="+strings.Join(packages, ","),
 		"--customize-hook=tar --create --directory="+added+` --owner=0 --group=0 . | tar --extract --directory="$1" --no-overwrite-dir --keep-directory-symlink`,
-		`--customize-hook=chroot "$1" sh -s <`+script, suite, archive, mirror)
+		`--customize-hook=chroot "$1" sh -s <`+script, suite, archive, apt.Mirror)
 	if err := sys.Run(ctx, cmd); err != nil {
 		return fmt.Errorf("packages of Debian %s: %w", suite, err)
 	}

@@ -41,6 +41,7 @@ import (
 	spdxjson "github.com/spdx/tools-golang/json"
 	spdx "github.com/spdx/tools-golang/spdx/v2/v2_3"
 	"golang.org/x/crypto/x509roots/fallback/bundle"
+	"sigs.k8s.io/yaml"
 
 	"kubernetes-dra/hack/pkg/dist/binaries"
 	"kubernetes-dra/hack/pkg/dist/image"
@@ -536,6 +537,19 @@ nodeRegistration:
 		}
 		if got.String() != want {
 			t.Errorf("%s: got\n%s\nwant\n%s", name, got.String(), want)
+		}
+	}
+	// A release may have neither gates nor APIs to turn on.
+	o.Gates, o.RuntimeConfig, o.IgnoredPreflightErrors = nil, nil, nil
+	if err := o.configurations(dir); err != nil {
+		t.Fatal(err)
+	}
+	for name := range templates {
+		for document := range strings.SplitSeq(string(readFile(t, dir, name)), "---\n") {
+			var got map[string]any
+			if err := yaml.Unmarshal([]byte(document), &got); err != nil || got["kind"] == nil || slices.Contains(slices.Collect(maps.Values(got)), nil) {
+				t.Errorf("%s: %v, %v", name, got, err)
+			}
 		}
 	}
 }
