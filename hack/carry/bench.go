@@ -122,8 +122,11 @@ func measure(ctx context.Context, b *bench.Bench, record *bench.Record, quick bo
 		return err
 	}
 	status, err := b.StatusWrites(ctx)
+	if err != nil {
+		return err
+	}
 	record.Comparisons = append(record.Comparisons, status)
-	return err
+	return nil
 }
 
 // writeRecord shows what was measured, and keeps it. It returns the record as JSON.
