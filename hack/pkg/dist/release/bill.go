@@ -54,7 +54,7 @@ type bill struct {
 
 func (b *bill) write(file string) error {
 	release := newPackage("release", b.name, b.build.Version, "", common.Checksum{Algorithm: common.SHA512, Value: b.sum})
-	release.PackageFileName, release.PackageLicenseDeclared = b.name, "Apache-2.0"
+	release.PackageSPDXIdentifier, release.PackageFileName, release.PackageLicenseDeclared = "Package-release", b.name, "Apache-2.0"
 	release.PackageSourceInfo = "git tree at commit " + b.build.Commit + ", built with " + runtime.Version()
 	release.FilesAnalyzed, release.IsFilesAnalyzedTagPresent = true, true
 	doc := &spdx.Document{
