@@ -47,145 +47,86 @@ func runBench(ctx context.Context, args []string) error {
 	quick := flags.Bool("quick", false, "only what fits into five minutes")
 	only := flags.String("only", "", "run only workloads whose name has this text")
 	against := flags.String("against", "", "git checkout of the same minor release of Kubernetes, whose last commit is measured in place of the unpatched release")
-	save := flags.Bool("save", false, "write "+bench.RecordFile+", for the documents; \"make update\" does the rest. With --only, the other figures in it stay")
-	dir := flags.String("tree", "", "Kubernetes tree to measure as it is, with its base tagged \"base\" (default: the one that gets built for the release)")
+	save := flags.Bool("save", false, "write "+bench.RecordFile+", for the documents; \"make update\" does the rest")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	if *save && (*quick || *against != "" || *dir != "") {
-		return errors.New("--save is for what the documents show: leave out --quick, --against and --tree")
+	if *save && (*quick || *against != "" || *only != "") {
+		return errors.New("--save is for what the documents show: leave out --quick, --only and --against")
 	}
 	t, err := openTree(*release)
 	if err != nil {
 		return err
 	}
-	tree, base := *dir, "base"
-	if tree == "" {
-		state, err := t.Build(ctx)
-		if err != nil {
-			return err
-		}
-		tree, base = t.Dir(), state.Base
-	}
-	if tree, err = filepath.Abs(tree); err != nil {
+	state, err := t.Build(ctx)
+	if err != nil {
 		return err
 	}
 	if err := tools.Build(ctx, t.Repo, []string{"etcd"}, t.Log); err != nil {
 		return err
 	}
-
 	output := filepath.Join(t.Output, "bench")
 	b := &bench.Bench{
-		Patched:   bench.Tree{Dir: tree, Binary: filepath.Join(output, "patched.test")},
-		Unpatched: bench.Tree{Dir: filepath.Join(output, "unpatched"), Binary: filepath.Join(output, "unpatched.test")},
-		Gate:      "DRAReservedForWorkloads",
-		Path:      tools.Dir(t.Repo),
-		LogDir:    filepath.Join(t.Output, "logs", "bench"),
-		Log:       t.Log,
+		Patched: bench.Tree(t.Dir()), Unpatched: bench.Tree(filepath.Join(output, "unpatched")),
+		Path: tools.Dir(t.Repo), Output: output, LogDir: filepath.Join(t.Output, "logs", "bench"), Log: t.Log,
 	}
 	if err := os.RemoveAll(b.LogDir); err != nil {
 		return err
 	}
-	beside, source := t.Release.Version, tree
+	beside, source, base := t.Release.Version, t.Dir(), state.Base
 	if *against != "" {
 		beside, source, base = *against, *against, "HEAD"
-		b.Unpatched = bench.Tree{Dir: filepath.Join(output, "against"), Binary: filepath.Join(output, "against.test")}
 	}
-	commit, err := baseTree(ctx, source, base, b.Unpatched.Dir)
+	commit, err := baseTree(ctx, source, base, string(b.Unpatched))
 	if err != nil {
 		return err
 	}
-	t.Log("%s is %s at %s", b.Unpatched.Dir, beside, commit)
 	if *against != "" {
 		beside += " at " + commit
 	}
-	if err := b.Unpatched.CopyWorkloads(tree); err != nil {
+	t.Log("%s is %s", b.Unpatched, beside)
+	if err := b.Unpatched.CopyWorkloads(b.Patched); err != nil {
 		return err
 	}
-	full := bench.FullPlan(b.Patched.HasGroups())
-	plan := slices.Clone(full)
-	if *quick {
-		plan = bench.QuickPlan()
-	}
-	plan = slices.DeleteFunc(plan, func(r bench.Run) bool { return !strings.Contains(r.String(), *only) })
-	if err := b.Patched.Check(plan); err != nil {
+	record := &bench.Record{Version: t.Ledger.Stamp(t.Release), Beside: beside, Machine: bench.Machine(), Date: time.Now().UTC().Format(time.DateOnly)}
+	err = measure(ctx, b, record, *quick, *only)
+	// An hour is too much to lose, whatever went wrong.
+	data, writeErr := writeRecord(record, output)
+	if err := errors.Join(err, writeErr); err != nil {
 		return err
 	}
-	if len(plan) > 0 {
-		for name, tree := range map[string]bench.Tree{"patched": b.Patched, "unpatched": b.Unpatched} {
-			t.Log("compile the benchmark, %s", name)
-			if err := tree.Compile(ctx, bench.Package); err != nil {
-				return err
-			}
-		}
-	}
-	results, err := b.Run(ctx, plan)
-	record := &bench.Record{
-		Version: t.Ledger.Stamp(t.Release), Beside: beside, Machine: bench.Machine(), Date: time.Now().UTC().Format(time.DateOnly), Results: results,
-	}
-	if err != nil {
-		// An hour is too much to lose.
-		_, writeErr := writeRecord(record, output)
-		return errors.Join(err, writeErr)
-	}
-	if strings.Contains("AdminAccess claims", *only) {
-		if record.Claims, err = benchClaims(ctx, b, output); err != nil {
-			return err
-		}
-	}
-	if !*quick && strings.Contains("status writes", *only) {
-		if record.StatusWrites, err = benchStatusWrites(ctx, b, output); err != nil {
-			return err
-		}
-	}
-	if !*quick && strings.Contains("status sizes", *only) {
-		if record.LargestStatus, record.HostileStatus, err = benchStatusSizes(ctx, b, output); err != nil {
-			return err
-		}
-	}
-	data, err := writeRecord(record, output)
-	if err != nil {
-		return err
-	}
-	failed, ours := 0, 0
-	for _, r := range results {
-		if r.Error != "" {
-			failed++
-		}
-		if r.Error != "" && r.Patched {
-			ours++
-		}
-	}
-	// What upstream cannot do is a result, too. The table has the reason.
-	if failed > 0 && (ours > 0 || !*save) {
-		return fmt.Errorf("%d of %d workloads failed, see %s", failed, len(results), b.LogDir)
+	failed := slices.ContainsFunc(record.Results, func(r *bench.Result) bool {
+		// What upstream cannot do is a result, too.
+		return r.Error != "" && (r.Patched || !*save)
+	})
+	if failed {
+		return fmt.Errorf("workloads failed, see above and %s", b.LogDir)
 	}
 	if !*save {
 		return nil
 	}
-	file := filepath.Join(t.Repo, filepath.FromSlash(bench.RecordFile))
-	if *only != "" {
-		if data, err = updated(file, record, full); err != nil {
-			return err
-		}
-	}
-	return sys.WriteFile(file, data, 0o644)
+	return sys.WriteFile(filepath.Join(t.Repo, filepath.FromSlash(bench.RecordFile)), data, 0o644)
 }
 
-// updated is the record in a file, with what was measured again, as JSON.
-func updated(file string, again *bench.Record, plan []bench.Run) ([]byte, error) {
-	data, err := os.ReadFile(file)
+// measure measures what the user wants to know.
+func measure(ctx context.Context, b *bench.Bench, record *bench.Record, quick bool, only string) (err error) {
+	plan := bench.FullPlan(b.Patched.HasGroups())
+	if quick {
+		plan = bench.QuickPlan()
+	}
+	plan = slices.DeleteFunc(plan, func(r bench.Run) bool { return !strings.Contains(r.String(), only) })
+	if record.Results, err = b.Run(ctx, plan); err != nil || only != "" {
+		return err
+	}
+	if record.Comparisons, err = b.Claims(ctx); err != nil || quick {
+		return err
+	}
+	status, err := b.StatusWrites(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	record, err := bench.ParseRecord(data)
-	if err != nil {
-		return nil, err
-	}
-	if err := record.Update(again, plan); err != nil {
-		return nil, err
-	}
-	return record.JSON()
+	record.Comparisons = append(record.Comparisons, status)
+	return nil
 }
 
 // writeRecord shows what was measured, and keeps it. It returns the record as JSON.
@@ -194,84 +135,29 @@ func writeRecord(record *bench.Record, output string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	tables := record.Markdown()
-	for name, content := range map[string][]byte{"results.json": data, "table.md": []byte(tables), "picture.svg": []byte(record.Results.Picture())} {
-		if err := os.WriteFile(filepath.Join(output, name), content, 0o644); err != nil {
+	table := record.Markdown()
+	for name, content := range map[string]string{"results.json": string(data), "table.md": table, "picture.svg": record.Results.Picture()} {
+		if err := os.WriteFile(filepath.Join(output, name), []byte(content), 0o644); err != nil {
 			return nil, err
 		}
 	}
-	fmt.Printf("\n%s\nalso in %s\n", tables, filepath.Join(output, "table.md"))
+	fmt.Printf("\n%s\nall figures: %s\n", table, filepath.Join(output, "results.json"))
 	return data, nil
 }
 
-// benchClaims compares how fast claims get created, with admin access and without.
-func benchClaims(ctx context.Context, b *bench.Bench, output string) ([]bench.Comparison, error) {
-	patched, unpatched, err := claimServers(ctx, b, output)
-	if err != nil {
-		return nil, err
-	}
-	b.Log("create claims")
-	return b.Claims(ctx, patched, unpatched)
-}
-
-// benchStatusSizes compares what the largest status of devices costs.
-func benchStatusSizes(ctx context.Context, b *bench.Bench, output string) (largest, hostile []bench.Comparison, err error) {
-	patched, unpatched, err := claimServers(ctx, b, output)
-	if err != nil {
-		return nil, nil, err
-	}
-	b.Log("write the largest status of devices")
-	return b.StatusSizes(ctx, patched, unpatched)
-}
-
-// claimServers are API servers for one user.
-func claimServers(ctx context.Context, b *bench.Bench, output string) (patched, unpatched bench.Tree, err error) {
-	trees := map[string]bench.Tree{
-		"patched":   {Dir: b.Patched.Dir, Binary: filepath.Join(output, "patched-claims.test")},
-		"unpatched": {Dir: b.Unpatched.Dir, Binary: filepath.Join(output, "unpatched-claims.test")},
-	}
-	for name, tree := range trees {
-		b.Log("compile the API server, %s", name)
-		if err := tree.Compile(ctx, bench.ClaimsPackage); err != nil {
-			return bench.Tree{}, bench.Tree{}, err
-		}
-	}
-	return trees["patched"], trees["unpatched"], nil
-}
-
-// benchStatusWrites compares how fast drivers write the status of their devices, with and without
-// the check whether they may.
-func benchStatusWrites(ctx context.Context, b *bench.Bench, output string) ([]bench.Comparison, error) {
-	tree := bench.Tree{Dir: b.Patched.Dir, Binary: filepath.Join(output, "patched-status.test")}
-	b.Log("compile the API server with drivers")
-	if err := tree.Compile(ctx, bench.StatusPackage); err != nil {
-		return nil, err
-	}
-	b.Log("write the status of devices")
-	result, err := b.StatusWrites(ctx, tree)
-	return []bench.Comparison{result}, err
-}
-
-// baseTree checks out the base of a tree, and returns its commit.
-func baseTree(ctx context.Context, tree, base, dir string) (commit string, err error) {
-	commit, err = git.Dir(tree).Run(ctx, "rev-parse", base+"^{commit}")
-	if err != nil {
+// baseTree makes a clone of a tree at one of its commits, and returns that.
+func baseTree(ctx context.Context, tree, revision, dir string) (commit string, err error) {
+	if commit, err = git.Dir(tree).Run(ctx, "rev-parse", revision+"^{commit}"); err != nil {
 		return "", err
 	}
 	commit = strings.TrimSpace(commit)
-	have, err := git.Dir(dir).Run(ctx, "rev-parse", "HEAD")
-	if err != nil || strings.TrimSpace(have) != commit {
-		if err := os.RemoveAll(dir); err != nil {
-			return "", err
-		}
-		if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
-			return "", err
-		}
-		if _, err := git.Dir(tree).Run(ctx, "clone", "--quiet", "--shared", "--no-checkout", tree, dir); err != nil {
-			return "", err
-		}
+	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(filepath.Dir(dir), 0o755)); err != nil {
+		return "", err
 	}
-	if _, err := git.Dir(dir).Run(ctx, "checkout", "--quiet", "--force", "--detach", commit); err != nil {
+	if _, err := git.Dir(tree).Run(ctx, "clone", "--quiet", "--shared", "--no-checkout", ".", dir); err != nil {
+		return "", err
+	}
+	if _, err := git.Dir(dir).Run(ctx, "checkout", "--quiet", "--detach", commit); err != nil {
 		return "", err
 	}
 	// The tree may lack modules which the Go module proxy does not have.
@@ -279,8 +165,5 @@ func baseTree(ctx context.Context, tree, base, dir string) (commit string, err e
 	if err != nil {
 		return "", err
 	}
-	if err := os.WriteFile(filepath.Join(dir, "go.work"), work, 0o644); err != nil {
-		return "", err
-	}
-	return commit, nil
+	return commit, os.WriteFile(filepath.Join(dir, "go.work"), work, 0o644)
 }

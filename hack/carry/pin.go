@@ -20,7 +20,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 
+	"kubernetes-dra/hack/pkg/dist/debian"
 	"kubernetes-dra/hack/pkg/tree/upstream"
 )
 
@@ -30,6 +32,12 @@ func init() {
 		args:  "--release 1.36",
 		short: "write hack/releases/<release> for the version in the ledger",
 		run:   runPin,
+	})
+	register(command{
+		name:  "pin-images",
+		short: "write the Debian packages of images into the lock files in " + imageLocks,
+		args:  "[--mirror address]",
+		run:   runPinImages,
 	})
 }
 
@@ -56,6 +64,39 @@ func runPin(ctx context.Context, args []string) error {
 	fmt.Printf("%s pins %s\n", upstream.PinDir(r.Name), r.Version)
 	for _, s := range r.StandIns {
 		fmt.Printf("%s %s stands in for %s: %s\n", s.Module, s.Version, r.StagingVersion(), s.Why)
+	}
+	return nil
+}
+
+const (
+	// imageLocks is the folder of the lock files, in the repository.
+	imageLocks = "hack/images"
+	// mirrorUsage is the description of --mirror.
+	mirrorUsage = "address of Debian's archive (default: the one that apt of this machine uses)"
+)
+
+func runPinImages(ctx context.Context, args []string) error {
+	flags := newFlags("pin-images")
+	mirror := flags.String("mirror", "", mirrorUsage)
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	repo, err := repository()
+	if err != nil {
+		return err
+	}
+	files, err := filepath.Glob(filepath.Join(repo, filepath.FromSlash(imageLocks), "*.lock"))
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		lock, err := debian.Pin(ctx, file, debian.Apt{Mirror: *mirror, Keyring: debian.Keyring})
+		if err != nil {
+			return fmt.Errorf("%s: %w", file, err)
+		}
+		for _, arch := range debian.Architectures {
+			fmt.Printf("%s pins %d packages of %s for %s\n", file, len(lock.Packages[arch]), lock.Suite, arch)
+		}
 	}
 	return nil
 }

@@ -26,7 +26,7 @@ import (
 func init() {
 	register(command{
 		name:  "tools",
-		args:  "[etcd|kwok|containerd|runc|cni|kind|golangci-lint]...",
+		args:  "[name of a folder in hack/tools]...",
 		short: "build third-party programs into _output/tools/bin, and print that path",
 		run:   runTools,
 	})
@@ -43,7 +43,9 @@ func runTools(ctx context.Context, args []string) error {
 	}
 	names := flags.Args()
 	if len(names) == 0 {
-		names = tools.Names()
+		if names, err = tools.Names(repo); err != nil {
+			return err
+		}
 	}
 	if err := tools.Build(ctx, repo, names, progress()); err != nil {
 		return err

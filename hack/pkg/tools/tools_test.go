@@ -19,22 +19,27 @@ package tools
 import (
 	"context"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
 
-// newRepo has a tool of its own, which needs nothing from the network.
+// newRepo has a tool, which needs nothing from the network.
 func newRepo(t *testing.T) string {
 	t.Helper()
 	repo := t.TempDir()
 	write(t, filepath.Join(repo, "hack/tools/hello/go.mod"), "module example.com/hello\n\ngo 1.26.0\n")
 	write(t, filepath.Join(repo, "hack/tools/hello/go.sum"), "")
 	write(t, filepath.Join(repo, "hack/tools/hello/main.go"), "package main\n\nfunc main() { println(\"hello\") }\n")
-	saved := all
-	all = []Tool{{Name: "hello", Programs: map[string]string{"greet": "example.com/hello"}}}
-	t.Cleanup(func() { all = saved })
 	return repo
+}
+
+// set has the tool built in another way.
+func set(t *testing.T, o options) {
+	special["hello"] = o
+	t.Cleanup(func() { delete(special, "hello") })
 }
 
 func write(t *testing.T, name, content string) {
@@ -54,12 +59,12 @@ func TestBuild(t *testing.T) {
 		err = Build(ctx, repo, []string{"hello"}, func(format string, args ...any) { log += format + "\n" })
 		return log, err
 	}
-	program := filepath.Join(Dir(repo), "greet")
+	program := filepath.Join(Dir(repo), "hello")
 
 	if log, err := build(); err != nil || !strings.Contains(log, "building") {
 		t.Fatalf("%v, %s", err, log)
 	}
-	if out, err := run(ctx, repo, nil, program); err != nil {
+	if out, err := exec.Command(program).CombinedOutput(); err != nil || string(out) != "hello\n" {
 		t.Fatalf("%v, %s", err, out)
 	}
 	if log, err := build(); err != nil || log != "" {
@@ -70,7 +75,7 @@ func TestBuild(t *testing.T) {
 	for what, change := range map[string]func(){
 		"program is gone": func() { _ = os.Remove(program) },
 		"go.sum":          func() { write(t, filepath.Join(repo, "hack/tools/hello/go.sum"), "\n") },
-		"tags":            func() { all[0].Tags = []string{"other"} },
+		"tags":            func() { set(t, options{tags: "other"}) },
 	} {
 		change()
 		if log, err := build(); err != nil || !strings.Contains(log, "building") {
@@ -99,7 +104,7 @@ func TestBuildUnknown(t *testing.T) {
 
 func TestBuildNamesMissingLibrary(t *testing.T) {
 	repo := newRepo(t)
-	all[0].Libraries = []string{"no-such-library"}
+	set(t, options{library: "no-such-library"})
 	err := Build(context.Background(), repo, []string{"hello"}, t.Logf)
 	if err == nil || !strings.Contains(err.Error(), "no-such-library") {
 		t.Errorf("want an error with the library, got %v", err)
@@ -113,7 +118,11 @@ func TestPins(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range Names() {
+	names, err := Names(repo)
+	if err != nil || !slices.Contains(names, Linter) {
+		t.Fatalf("got %q, %v", names, err)
+	}
+	for _, name := range append(names, append(ControlPlane, Node...)...) {
 		version, err := Version(repo, name)
 		if err != nil || !strings.HasPrefix(version, "v") {
 			t.Errorf("%s: %q, %v", name, version, err)
@@ -122,6 +131,17 @@ func TestPins(t *testing.T) {
 		sums, err := os.ReadFile(filepath.Join(repo, "hack", "tools", name, "go.sum"))
 		if err != nil || !strings.Contains(string(sums), " "+version+" h1:") {
 			t.Errorf("%s %s is not in its go.sum: %v", name, version, err)
+		}
+	}
+	for name, want := range map[string]string{"etcd": "etcd", "coredns": "coredns", Linter: Linter, "kwok": "kwok", "runc": "runc", "cfssl": "cfssl cfssljson",
+		"containerd": "containerd containerd-shim-runc-v2 ctr", "cni": "host-local bridge loopback macvlan ptp portmap"} {
+		packages, err := packagesOf(filepath.Join(repo, "hack", "tools", name))
+		for i := range packages {
+			packages[i] = programOf(name, packages[i])
+		}
+		// Another tool may become more programs.
+		if got := strings.Join(packages, " "); err != nil || !strings.HasPrefix(got, want) {
+			t.Errorf("%s: got programs %s, want %s, %v", name, got, want, err)
 		}
 	}
 }

@@ -19,8 +19,8 @@ limitations under the License.
 package lint
 
 import (
+	"bytes"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"os"
@@ -59,21 +59,15 @@ type Linter struct {
 func (l *Linter) Modules(ctx context.Context) error {
 	var errs []error
 	for _, module := range modules {
-		start := time.Now()
-		env := append(sys.GoEnviron(), "GOWORK=off")
-		err := l.run(ctx, filepath.Join(l.Repo, module), env, filepath.Join(l.Repo, ".golangci.yaml"), "./...")
-		if err != nil {
+		if err := l.run(ctx, filepath.Join(l.Repo, module), filepath.Join(l.Repo, ".golangci.yaml"), []string{"GOWORK=off"}, "./..."); err != nil {
 			errs = append(errs, fmt.Errorf("module %s: %w", module, err))
-			continue
 		}
-		l.Log("no findings in module %s, %s", module, time.Since(start).Round(time.Second))
 	}
 	return errors.Join(errs...)
 }
 
 // Tree checks what differs between the untouched release and its tree: own files,
-// and lines that seams add. What passed is remembered until the tree or the linter
-// changes.
+// and lines that seams add.
 func (l *Linter) Tree(ctx context.Context, t *tree.Tree, s *tree.State) error {
 	content, err := configOf(t)
 	if err != nil {
@@ -83,47 +77,25 @@ func (l *Linter) Tree(ctx context.Context, t *tree.Tree, s *tree.State) error {
 	if err != nil {
 		return err
 	}
-	edited, err := t.Edited(ctx)
+	packages, err := packagesOf(ctx, t, s)
 	if err != nil {
 		return err
 	}
-	key, err := l.key(s.Head, config)
-	if err != nil {
-		return err
-	}
-	if len(edited) == 0 && t.Checked(key) {
-		t.Log("no findings in %s (checked before)", t.Release.Version)
-		return nil
-	}
-	packages, err := packagesOf(ctx, t, s, edited)
-	if err != nil {
-		return err
-	}
-	file := filepath.Join(t.Output, upstreamName)
+	file := filepath.Join(t.Output, "golangci.yaml")
 	if err := sys.WriteFile(file, config, 0o644); err != nil {
 		return err
 	}
-	start := time.Now()
-	t.Log("linting %d packages of %s", len(packages), t.Release.Version)
-	args := append([]string{"--new-from-rev=" + s.Base}, packages...)
-	if err := l.run(ctx, t.Dir(), sys.GoEnviron(), file, args...); err != nil {
+	if err := l.run(ctx, t.Dir(), file, nil, append([]string{"--new-from-rev=" + s.Base}, packages...)...); err != nil {
 		return fmt.Errorf("release %s: %w", t.Release.Name, err)
 	}
-	t.Log("no findings in %s, %s", t.Release.Version, time.Since(start).Round(time.Second))
-	if len(edited) > 0 {
-		return nil
-	}
-	return t.Remember(key)
+	return nil
 }
-
-// upstreamName is the name of the configuration that Configure made.
-const upstreamName = "golangci.yaml"
 
 // configOf is the configuration for a tree. Until 1.32 it has a format that the
 // linter does not read any more: the one of the default release stands in.
 func configOf(t *tree.Tree) ([]byte, error) {
 	content, err := os.ReadFile(filepath.Join(t.Dir(), filepath.FromSlash(upstreamConfig)))
-	if err != nil || supported(content) {
+	if err != nil || bytes.Contains(content, []byte("version: \"2\"\n")) {
 		return content, err
 	}
 	r, err := t.Ledger.Default()
@@ -135,14 +107,6 @@ func configOf(t *tree.Tree) ([]byte, error) {
 		return nil, fmt.Errorf("%s of %s is too old for golangci-lint, and that of %s is needed: %w: run make tree RELEASE=%s", upstreamConfig, t.Release.Version, r.Version, err, r.Name)
 	}
 	return content, nil
-}
-
-// supported says whether golangci-lint can read the configuration.
-func supported(config []byte) bool {
-	var c struct {
-		Version string `json:"version"`
-	}
-	return yaml.Unmarshal(config, &c) == nil && c.Version == "2"
 }
 
 // Configure returns upstream's configuration for our program: its plugins are
@@ -178,7 +142,11 @@ func Configure(config []byte) ([]byte, error) {
 
 // packagesOf are the packages with files that people wrote: generated code is
 // upstream's matter.
-func packagesOf(ctx context.Context, t *tree.Tree, s *tree.State, edited []string) ([]string, error) {
+func packagesOf(ctx context.Context, t *tree.Tree, s *tree.State) ([]string, error) {
+	edited, err := t.Edited(ctx)
+	if err != nil {
+		return nil, err
+	}
 	out, err := git.Dir(t.Dir()).Output(ctx, nil, nil, "diff", "-z", "--name-only", "--diff-filter=d", s.Base, s.Written())
 	if err != nil {
 		return nil, err
@@ -193,26 +161,15 @@ func packagesOf(ctx context.Context, t *tree.Tree, s *tree.State, edited []strin
 	return slices.Compact(packages), nil
 }
 
-// key identifies a tree, and everything with which it is checked.
-func (l *Linter) key(head string, config []byte) (string, error) {
-	program, err := os.ReadFile(l.program())
-	if err != nil {
-		return "", err
-	}
-	h := sha256.New()
-	fmt.Fprintf(h, "lint %s %x %x", head, sha256.Sum256(config), sha256.Sum256(program))
-	return fmt.Sprintf("lint-%x", h.Sum(nil)), nil
-}
-
-func (l *Linter) program() string { return filepath.Join(tools.Dir(l.Repo), tools.Linter) }
-
-// memory makes the linter collect garbage before it takes more.
-const memory = "3GiB"
-
-// run runs golangci-lint. Its findings are the error.
-func (l *Linter) run(ctx context.Context, dir string, env []string, config string, args ...string) error {
+// run runs golangci-lint in a folder. Its findings are the error.
+func (l *Linter) run(ctx context.Context, dir, config string, env []string, args ...string) error {
+	start := time.Now()
 	args = append([]string{"run", "--config=" + config, "--concurrency=1", "--allow-parallel-runners"}, args...)
-	// Results hold paths. So clones do not share them.
-	env = append(env, "GOLANGCI_LINT_CACHE="+filepath.Join(l.Repo, "_output", "lint"), "GOMEMLIMIT="+memory)
-	return sys.Run(ctx, sys.Command(ctx, dir, env, l.program(), args...))
+	// Results hold paths. So clones do not share them. The linter collects garbage before it takes more memory.
+	env = sys.GoEnviron(append(env, "GOLANGCI_LINT_CACHE="+filepath.Join(l.Repo, "_output", "lint"), "GOMEMLIMIT=3GiB")...)
+	if err := sys.Run(ctx, sys.Command(ctx, dir, env, filepath.Join(tools.Dir(l.Repo), tools.Linter), args...)); err != nil {
+		return err
+	}
+	l.Log("no findings in %s, %s", dir, time.Since(start).Round(time.Second))
+	return nil
 }

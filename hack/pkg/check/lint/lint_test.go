@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"kubernetes-dra/hack/pkg/git"
+	"kubernetes-dra/hack/pkg/tools"
 	"kubernetes-dra/hack/pkg/tree"
 	"kubernetes-dra/hack/pkg/tree/ledger"
 )
@@ -99,29 +100,23 @@ func TestConfigureWithoutLogcheck(t *testing.T) {
 	}
 }
 
-func TestSupported(t *testing.T) {
-	for content, want := range map[string]bool{config: true, "linters: {}": false, "version: \"1\"": false, "": false} {
-		if supported([]byte(content)) != want {
-			t.Errorf("want %t for\n%s", want, content)
-		}
-	}
-}
-
 // newLinter has a program that writes down how it was called, and has something to
 // say if it finds the word "finding".
 func newLinter(t *testing.T) *Linter {
 	t.Helper()
 	l := &Linter{Repo: t.TempDir(), Log: t.Logf}
 	write(t, filepath.Join(l.Repo, "cnistatus", "x.go"), "package x\n")
-	write(t, l.program(), `#!/bin/sh
+	write(t, program(l), `#!/bin/sh
 echo "$PWD $*" >>"${GOLANGCI_LINT_CACHE}.calls"
 if grep -rn --include=*.go --exclude-dir=_output finding .; then exit 1; fi
 `)
-	if err := os.Chmod(l.program(), 0o755); err != nil {
+	if err := os.Chmod(program(l), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	return l
 }
+
+func program(l *Linter) string { return filepath.Join(tools.Dir(l.Repo), tools.Linter) }
 
 func calls(t *testing.T, l *Linter) []string {
 	t.Helper()
@@ -228,31 +223,27 @@ func TestTree(t *testing.T) {
 	if want := "--new-from-rev=" + s.Base + " ./pkg/a ./pkg/new"; !strings.HasSuffix(call, want) {
 		t.Errorf("want the packages with files that people wrote: %s\ngot %s", want, call)
 	}
-	if call, err = lint(); call != "" || err != nil {
-		t.Errorf("the same tree is checked once, got %q, %v", call, err)
-	}
 	write(t, filepath.Join(built.Dir(), "pkg/b/b.go"), "package b // edit\n")
 	if call, err = lint(); !strings.HasSuffix(call, " ./pkg/a ./pkg/b ./pkg/new") || err != nil {
 		t.Errorf("an edit is checked, got %q, %v", call, err)
 	}
-	write(t, filepath.Join(built.Dir(), "pkg/b/b.go"), "package b\n")
-	write(t, l.program(), "#!/bin/sh\necho again >>\"${GOLANGCI_LINT_CACHE}.calls\"\n")
-	if call, err = lint(); call != "again" || err != nil {
-		t.Errorf("another linter checks again, got %q, %v", call, err)
+	write(t, filepath.Join(built.Dir(), "pkg/new/own.go"), "package own // finding\n")
+	if _, err := lint(); err == nil || !strings.Contains(err.Error(), "own.go:1:") || !strings.Contains(err.Error(), "1.36") {
+		t.Errorf("want an error with release and finding, got %v", err)
 	}
 }
 
-func TestTreeRemembersNoFindings(t *testing.T) {
+// A configuration that the linter does not read any more is replaced by that of the default release.
+func TestConfigOf(t *testing.T) {
 	l := newLinter(t)
-	built, s := newTree(t, l)
-	content, err := os.ReadFile(l.program())
-	if err != nil {
-		t.Fatal(err)
+	built, _ := newTree(t, l)
+	built.Ledger = &ledger.Ledger{Releases: []ledger.Release{{Name: "1.37", Version: "v1.37.1", State: ledger.Carried}}}
+	write(t, filepath.Join(built.Dir(), upstreamConfig), "linters: {}\n")
+	if _, err := configOf(built); err == nil || !strings.Contains(err.Error(), "make tree RELEASE=1.37") {
+		t.Errorf("want what to do, got %v", err)
 	}
-	write(t, l.program(), strings.ReplaceAll(string(content), "finding", "package"))
-	for range 2 {
-		if err := l.Tree(t.Context(), built, s); err == nil || !strings.Contains(err.Error(), "own.go:1:") || !strings.Contains(err.Error(), "1.36") {
-			t.Errorf("want an error with release and finding, got %v", err)
-		}
+	write(t, filepath.Join(l.Repo, "_output/1.37/kubernetes", upstreamConfig), config)
+	if got, err := configOf(built); err != nil || string(got) != config {
+		t.Errorf("got %s, %v", got, err)
 	}
 }

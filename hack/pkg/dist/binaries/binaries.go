@@ -18,17 +18,16 @@ limitations under the License.
 package binaries
 
 import (
-	"bufio"
+	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"reflect"
+	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"kubernetes-dra/hack/pkg/sys"
@@ -75,26 +74,43 @@ func Build(ctx context.Context, o Options) error {
 	for _, name := range o.Names {
 		args = append(args, "./cmd/"+name)
 	}
-	want, err := newStamp(ctx, o, args)
+	toolchain, err := sys.Output(ctx, sys.Command(ctx, "", o.environ(), "go", "env", "GOVERSION", "GOFLAGS", "GOOS", "GOARCH", "GOAMD64", "GOARM64", "CGO_ENABLED"))
 	if err != nil {
 		return err
 	}
-	stampFile := filepath.Join(o.Bin, ".stamp.json")
-	if !o.Dirty && want.matches(stampFile, o) {
+	key := toolchain + strings.Join(args, "\n")
+	stamp := filepath.Join(o.Bin, ".stamp")
+	old, _ := os.ReadFile(stamp)
+	if built, err := o.stamp(key); err == nil && !o.Dirty && string(old) == built {
 		o.Log("%s is up to date (%s)", o.Bin, o.Version)
 		return nil
 	}
-
 	start := time.Now()
 	o.Log("building %s: %s", o.Version, strings.Join(o.Names, " "))
 	if err := compile(ctx, o, args); err != nil {
 		return err
 	}
-	if err := want.write(stampFile, o); err != nil {
+	if o.Dirty {
+		key += "\nof a tree with edits, at which the next build has to look again"
+	}
+	built, err := o.stamp(key)
+	if err != nil {
 		return err
 	}
 	o.Log("%s: %d binaries in %s", o.Bin, len(o.Names), time.Since(start).Round(time.Second))
-	return nil
+	return os.WriteFile(stamp, []byte(built), 0o644)
+}
+
+// stamp says how the binaries were built, and which ones came out.
+func (o Options) stamp(key string) (string, error) {
+	for _, name := range o.Names {
+		info, err := os.Stat(filepath.Join(o.Bin, name))
+		if err != nil {
+			return "", err
+		}
+		key += fmt.Sprintf("\n%s %d %s", name, info.Size(), info.ModTime().UTC().Format(time.RFC3339Nano))
+	}
+	return key, nil
 }
 
 // environ is that of the go command.
@@ -146,121 +162,39 @@ func compile(ctx context.Context, o Options, args []string) error {
 	}
 	defer log.Close()
 	fmt.Fprintf(log, "cd %s && go %s\n", o.Tree, strings.Join(args, " "))
-	cmd := exec.CommandContext(ctx, "go", args...)
-	cmd.Dir = o.Tree
-	cmd.Env = o.environ()
+	cmd := sys.Command(ctx, o.Tree, o.environ(), "go", args...)
 	// Let go remove its temporary files.
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
-	cmd.WaitDelay = 10 * time.Second
-	cmd.Stdout = log
-	output, err := cmd.StderrPipe()
-	if err != nil {
-		return err
-	}
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	tail := follow(output, log, o.Log)
-	if err := cmd.Wait(); err != nil {
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		return fmt.Errorf("go build: %w; the end of %s:\n%s", err, o.LogFile, tail)
-	}
-	return nil
-}
-
-// follow copies the output of go build -v, a line for each package that it
-// compiles, and shows their number from time to time. It returns the last
-// lines that are not names of packages.
-func follow(output io.Reader, log io.Writer, show func(string, ...any)) string {
-	const interval = 15 * time.Second
-	var errs []string
-	packages, shown := 0, time.Now()
-	scanner := bufio.NewScanner(output)
-	scanner.Buffer(nil, 1<<20)
-	for scanner.Scan() {
-		line := scanner.Text()
-		fmt.Fprintln(log, line)
-		if strings.ContainsAny(line, " \t") {
-			errs = append(errs, line)
-			continue
-		}
-		packages++
-		if time.Since(shown) >= interval {
-			shown = time.Now()
-			show("%d packages compiled, now %s", packages, line)
-		}
-	}
-	if err := scanner.Err(); err != nil {
-		errs = append(errs, err.Error())
-		// The writer must not block.
-		_, _ = io.Copy(log, output)
-	}
-	return strings.Join(errs[max(0, len(errs)-40):], "\n")
-}
-
-// stamp tells whether binaries need to be built.
-type stamp struct {
-	// Go is the version and the environment of the go command.
-	Go string
-	// Args of the build, the version and commit of the tree among them.
-	Args []string
-	// Files are the binaries that came out.
-	Files map[string]file
-}
-
-type file struct {
-	Size int64
-	Time time.Time
-}
-
-func newStamp(ctx context.Context, o Options, args []string) (*stamp, error) {
-	out, err := sys.Output(ctx, sys.Command(ctx, "", o.environ(), "go", "env", "GOVERSION", "GOFLAGS", "GOOS", "GOARCH", "GOAMD64", "GOARM64", "CGO_ENABLED"))
-	if err != nil {
-		return nil, err
-	}
-	return &stamp{Go: strings.TrimSpace(out), Args: args}, nil
-}
-
-func (s *stamp) matches(name string, o Options) bool {
-	data, err := os.ReadFile(name)
-	if err != nil {
-		return false
-	}
-	var old stamp
-	if json.Unmarshal(data, &old) != nil || s.stat(o) != nil {
-		return false
-	}
-	return reflect.DeepEqual(&old, s)
-}
-
-func (s *stamp) write(name string, o Options) error {
-	if o.Dirty {
-		// The next build has to look at the tree again.
-		if err := os.Remove(name); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return err
-		}
+	cmd.Cancel = func() error { return sys.Signal(cmd, syscall.SIGINT) }
+	output := &follower{Writer: log, show: o.Log, shown: time.Now()}
+	cmd.Stdout, cmd.Stderr = output, output
+	err = cmd.Run()
+	if err == nil {
 		return nil
 	}
-	if err := s.stat(o); err != nil {
-		return err
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
 	}
-	data, err := json.MarshalIndent(s, "", "  ")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(name, data, 0o644)
+	said, readErr := os.ReadFile(o.LogFile)
+	lines := strings.Split(strings.TrimSpace(string(said)), "\n")
+	// All others are names of packages.
+	lines = slices.DeleteFunc(lines[1:], func(line string) bool { return !strings.ContainsAny(line, " \t") })
+	return errors.Join(fmt.Errorf("go build: %w; the end of %s:\n%s", err, o.LogFile, strings.Join(lines[max(0, len(lines)-40):], "\n")), readErr)
 }
 
-func (s *stamp) stat(o Options) error {
-	s.Files = map[string]file{}
-	for _, name := range o.Names {
-		info, err := os.Stat(filepath.Join(o.Bin, name))
-		if err != nil {
-			return err
-		}
-		s.Files[name] = file{Size: info.Size(), Time: info.ModTime().UTC()}
+// follower copies the output of go build -v, a line for each package that it
+// compiles, and shows their number from time to time.
+type follower struct {
+	io.Writer
+	show     func(string, ...any)
+	packages int
+	shown    time.Time
+}
+
+func (f *follower) Write(p []byte) (int, error) {
+	f.packages += bytes.Count(p, []byte("\n"))
+	if time.Since(f.shown) >= 15*time.Second {
+		f.shown = time.Now()
+		f.show("%d packages compiled", f.packages)
 	}
-	return nil
+	return f.Writer.Write(p)
 }

@@ -125,7 +125,7 @@ func Pin(ctx context.Context, file string, a Apt) (*Lock, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := a.findMirror(ctx); err != nil {
+	if err := a.FindMirror(ctx); err != nil {
 		return nil, err
 	}
 	l.Packages = map[string][]Package{}
@@ -141,14 +141,8 @@ func Pin(ctx context.Context, file string, a Apt) (*Lock, error) {
 	return l, sys.WriteFile(file, slices.Concat(l.byHand, []byte(pinned), packages), 0o644)
 }
 
-// Address is that of the archive: Mirror, or the one of this machine's apt.
-func (a Apt) Address(ctx context.Context) (string, error) {
-	err := a.findMirror(ctx)
-	return a.Mirror, err
-}
-
-// findMirror sets the mirror if there is none.
-func (a *Apt) findMirror(ctx context.Context) error {
+// FindMirror sets the mirror if there is none, to that of this machine's apt.
+func (a *Apt) FindMirror(ctx context.Context) error {
 	if a.Mirror == "" {
 		out, err := run(ctx, "apt-get", "indextargets", "--format", "$(REPO_URI)", "Origin: Debian", "Label: Debian", "Component: main")
 		if err != nil {
@@ -210,7 +204,7 @@ func (a *Apt) fetch(ctx context.Context, dir string, p Package) (string, error) 
 	if content, err := os.ReadFile(name); err == nil && fmt.Sprintf("%x", sha256.Sum256(content)) == p.SHA256 {
 		return name, nil // What is not right any more is got again.
 	}
-	if err := a.findMirror(ctx); err != nil {
+	if err := a.FindMirror(ctx); err != nil {
 		return "", err
 	}
 	part, err := os.MkdirTemp(dir, ".part-")

@@ -33,7 +33,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 )
@@ -106,62 +106,56 @@ func newDeb(t *testing.T, control string, entries []entry) []byte {
 	return out.Bytes()
 }
 
-// archive serves packages as the pool and the snapshot do.
+// archive serves the files of a folder as the pool does.
 type archive struct {
 	*httptest.Server
-	mu       sync.Mutex
-	files    map[string][]byte
-	requests []string
+	dir string
+	// requests are how many there were.
+	requests atomic.Int32
 }
 
 func newArchive(t *testing.T) *archive {
-	a := &archive{files: map[string][]byte{}}
+	a := &archive{dir: t.TempDir()}
+	files := http.FileServer(http.Dir(a.dir))
 	a.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		a.requests = append(a.requests, r.URL.Path)
-		content, ok := a.files[r.URL.Path]
-		switch {
-		case !ok:
-			http.NotFound(w, r)
-		case content == nil:
-			http.Error(w, "broken", http.StatusInternalServerError)
-		default:
-			_, _ = w.Write(content)
-		}
+		a.requests.Add(1)
+		files.ServeHTTP(w, r)
 	}))
 	t.Cleanup(a.Close)
 	return a
 }
 
-func (a *archive) set(path string, content []byte) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.files[path] = content
+func (a *archive) set(t *testing.T, name string, content []byte) {
+	t.Helper()
+	file := filepath.Join(a.dir, name)
+	if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, content, 0o644)); err != nil {
+		t.Fatal(err)
+	}
 }
 
-// asked are the paths since the last call.
-func (a *archive) asked() []string {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	asked := a.requests
-	a.requests = nil
-	return asked
+// edit replaces a part of a file.
+func (a *archive) edit(t *testing.T, name, from, to string) {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join(a.dir, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.set(t, name, bytes.Replace(content, []byte(from), []byte(to), 1))
 }
 
 // add adds a package to the archive, and to the lock file.
 func (a *archive) add(t *testing.T, l *Lock, name string, entries ...entry) {
 	t.Helper()
-	a.addDeb(l, name, newDeb(t, controlOf(name, "1.0+b1", "amd64"), entries))
+	a.addDeb(t, l, name, newDeb(t, controlOf(name, "1.0+b1", "amd64"), entries))
 }
 
-func (a *archive) addDeb(l *Lock, name string, content []byte) {
+func (a *archive) addDeb(t *testing.T, l *Lock, name string, content []byte) {
 	p := Package{
 		Name: name, Version: "1.0+b1", Architecture: "amd64", Path: "pool/main/" + name + "_1.0+b1_amd64.deb",
 		SHA256: fmt.Sprintf("%x", sha256.Sum256(content)),
 	}
 	l.Packages["amd64"] = append(l.Packages["amd64"], p)
-	a.set("/"+p.Path, content)
+	a.set(t, p.Path, content)
 }
 
 func needApt(t *testing.T) {
@@ -295,7 +289,7 @@ func TestBaseErrors(t *testing.T) {
 			a.addTool(t, l)
 			if test.deb != nil {
 				l.Packages["amd64"], l.Links = l.Packages["amd64"][:1], nil
-				a.addDeb(l, "tool", test.deb)
+				a.addDeb(t, l, "tool", test.deb)
 			}
 			if test.change != nil {
 				test.change(l)
@@ -307,42 +301,38 @@ func TestBaseErrors(t *testing.T) {
 	}
 }
 
+// A package is fetched once, and again when what is kept is damaged. Nothing else is ever kept.
 func TestFetch(t *testing.T) {
 	a, l, cache := newArchive(t), newLock(t), t.TempDir()
-	a.addDeb(l, "tool", []byte("content"))
+	a.addDeb(t, l, "tool", []byte("content"))
 	p := l.Packages["amd64"][0]
-	const inPool = "/pool/main/tool_1.0+b1_amd64.deb"
-	kept := filepath.Join(cache, p.SHA256+".deb")
-	fetch := func(want string, asked ...string) {
-		t.Helper()
+	kept, inPool := filepath.Join(cache, p.SHA256+".deb"), filepath.Join(a.dir, p.Path)
+	for i, step := range []struct {
+		change   func() error
+		requests int32
+		want     string
+	}{
+		{func() error { return nil }, 1, ""},
+		{func() error { return nil }, 1, ""},
+		{func() error { return os.WriteFile(kept, []byte("damaged"), 0o644) }, 2, ""},
+		{func() error { return errors.Join(os.Remove(kept), os.WriteFile(inPool, []byte("CONTENT"), 0o644)) }, 3, "Hash Sum mismatch"},
+		{func() error { return os.Remove(inPool) }, 4, "404  Not Found"},
+	} {
+		if err := step.change(); err != nil {
+			t.Fatal(err)
+		}
 		// The slash is one too many.
 		name, err := (&Apt{Mirror: a.URL + "/"}).fetch(t.Context(), cache, p)
-		if content, readErr := os.ReadFile(name); want == "" && (errors.Join(err, readErr) != nil || string(content) != "content" || name != kept) {
-			t.Errorf("got %q with %q, %v", name, content, err)
+		if content, _ := os.ReadFile(kept); step.want == "" && (err != nil || string(content) != "content" || name != kept) {
+			t.Errorf("step %d: got %q with %q, %v", i, name, content, err)
 		}
-		if want != "" && (err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "make pin-images")) {
-			t.Errorf("want an error with %q, got %v", want, err)
+		if step.want != "" && (err == nil || !strings.Contains(err.Error(), step.want) || !strings.Contains(err.Error(), "make pin-images")) {
+			t.Errorf("step %d: want an error with %q, got %v", i, step.want, err)
 		}
-		if got := a.asked(); !slices.Equal(got, asked) {
-			t.Errorf("asked for %q, want %q", got, asked)
+		if got := a.requests.Load(); got != step.requests {
+			t.Errorf("step %d: %d requests, want %d", i, got, step.requests)
 		}
 	}
-	fetch("", inPool)
-	fetch("")
-	if err := os.WriteFile(kept, []byte("damaged"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	fetch("", inPool)
-	fetch("")
-	if err := os.Remove(kept); err != nil {
-		t.Fatal(err)
-	}
-	a.set(inPool, []byte("CONTENT"))
-	fetch("Hash Sum mismatch", inPool)
-	a.mu.Lock()
-	delete(a.files, inPool)
-	a.mu.Unlock()
-	fetch("404  Not Found", inPool)
 	if left, err := os.ReadDir(cache); err != nil || len(left) > 0 {
 		t.Errorf("kept %v, %v", left, err)
 	}
@@ -361,12 +351,12 @@ func TestFindMirror(t *testing.T) {
 		}
 		t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
 		a := &Apt{}
-		if err := a.findMirror(t.Context()); err == nil && a.Mirror != want || err != nil && !strings.Contains(err.Error(), want) {
+		if err := a.FindMirror(t.Context()); err == nil && a.Mirror != want || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %q, %v, want %s", output, a.Mirror, err, want)
 		}
 	}
 	t.Setenv("PATH", t.TempDir())
-	if err := (&Apt{}).findMirror(t.Context()); err == nil || !strings.Contains(err.Error(), "apt-get") || !strings.Contains(err.Error(), "Debian or Ubuntu") {
+	if err := (&Apt{}).FindMirror(t.Context()); err == nil || !strings.Contains(err.Error(), "apt-get") || !strings.Contains(err.Error(), "Debian or Ubuntu") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -21,6 +21,7 @@ package image
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"context"
 	"debug/elf"
 	"encoding/json"
@@ -65,225 +66,196 @@ type Image struct {
 	Arch string
 }
 
-// File is a file, a folder or a symbolic link at an absolute path.
-type File struct {
-	Path    string
-	Mode    int64
-	Folder  bool
-	Content []byte
-	// Target makes it a symbolic link.
-	Target string
-}
-
 // searchPath is the PATH of a container, as container runtimes set it for
 // images that have none.
 const searchPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 // Write makes the image as an archive that containerd and docker can import.
-func (i Image) Write(ctx context.Context, archive string) error {
+func (i Image) Write(ctx context.Context, archive string) (err error) {
 	if len(i.Names) == 0 {
 		return errors.New("the image has no name")
 	}
-	files, err := i.files(ctx)
+	img, err := i.make(ctx)
 	if err != nil {
 		return fmt.Errorf("image %s: %w", i.Names[0], err)
 	}
-	if err := i.write(archive, files); err != nil {
+	f, err := os.Create(archive)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	if err := save(f, img, i.Names); err != nil {
 		return fmt.Errorf("image %s: %w", i.Names[0], err)
 	}
 	return nil
 }
 
-func (i Image) write(archive string, files []File) error {
-	layer, err := layerOf(files)
+// make adds the layer and the configuration to the base.
+func (i Image) make(ctx context.Context) (v1.Image, error) {
+	i.Arch = cmp.Or(i.Arch, runtime.GOARCH)
+	content, err := i.content(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	image := i.Base
-	if image == nil {
-		image = empty.Image
+	below := i.Base
+	if below == nil {
+		below = empty.Image
 	}
-	if image, err = mutate.AppendLayers(image, layer); err != nil {
-		return err
-	}
-	config, err := image.ConfigFile()
+	img, err := with(below, content)
 	if err != nil {
-		return err
+		return nil, err
+	}
+	config, err := img.ConfigFile()
+	if err != nil {
+		return nil, err
 	}
 	config = config.DeepCopy()
-	config.Architecture, config.OS = i.arch(), "linux"
+	config.Architecture, config.OS = i.Arch, "linux"
 	config.Config.Entrypoint, config.Config.Cmd = i.Entrypoint, i.Command
-	config.Config.User = i.User
-	config.Config.Env = []string{"PATH=" + searchPath}
-	if image, err = mutate.ConfigFile(image, config); err != nil {
-		return err
-	}
-	tags := map[name.Tag]v1.Image{}
-	for _, ref := range i.Names {
-		tag, err := name.NewTag(ref)
-		if err != nil {
-			return err
-		}
-		tags[tag] = image
-	}
-	if err := tarball.MultiWriteToFile(archive+".unsorted", tags); err != nil {
-		return err
-	}
-	defer os.Remove(archive + ".unsorted")
-	return sortNames(archive+".unsorted", archive)
+	config.Config.User, config.Config.Env = i.User, []string{"PATH=" + searchPath}
+	return mutate.ConfigFile(img, config)
 }
 
-// sortNames copies an archive. The library that made it lists the names of an image
-// in the order of a Go map, which is another one each time.
-func sortNames(from, to string) (err error) {
-	in, err := os.Open(from)
+// save writes an image as docker save does. The library can do that, too, but lists the names of an
+// image in the order of a Go map, which is another one each time.
+func save(out io.Writer, img v1.Image, names []string) error {
+	var tags []string
+	var tag name.Tag
+	for _, ref := range names {
+		var err error
+		if tag, err = name.NewTag(ref); err != nil {
+			return err
+		}
+		tags = append(tags, tag.String())
+	}
+	manifest, err := tarball.ComputeManifest(map[name.Reference]v1.Image{tag: img})
 	if err != nil {
 		return err
 	}
-	defer in.Close()
-	out, err := os.Create(to)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, out.Close()) }()
+	manifest[0].RepoTags = tags
 	w := tar.NewWriter(out)
-	for r := tar.NewReader(in); ; {
-		header, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			return w.Close()
-		} else if err != nil {
+	add := func(name string, size int64, content io.Reader) error {
+		if err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: size, Typeflag: tar.TypeReg}); err != nil {
 			return err
 		}
-		content := io.Reader(r)
-		if header.Name == "manifest.json" {
-			sorted, err := sortManifest(r)
-			if err != nil {
-				return fmt.Errorf("%s: %w", header.Name, err)
-			}
-			content, header.Size = bytes.NewReader(sorted), int64(len(sorted))
-		}
-		if err := w.WriteHeader(header); err != nil {
+		_, err := io.Copy(w, content)
+		return err
+	}
+	config, errConfig := img.RawConfigFile()
+	layers, errLayers := img.Layers()
+	list, errList := json.Marshal(manifest)
+	if err := errors.Join(errConfig, errLayers, errList, add(manifest[0].Config, int64(len(config)), bytes.NewReader(config))); err != nil {
+		return err
+	}
+	for i, layer := range layers {
+		size, errSize := layer.Size()
+		content, err := layer.Compressed()
+		if err := errors.Join(err, errSize); err != nil {
 			return err
 		}
-		if _, err := io.Copy(w, content); err != nil {
+		if err := errors.Join(add(manifest[0].Layers[i], size, content), content.Close()); err != nil {
 			return err
 		}
 	}
-}
-
-func sortManifest(in io.Reader) ([]byte, error) {
-	var manifest tarball.Manifest
-	if err := json.NewDecoder(in).Decode(&manifest); err != nil {
-		return nil, err
-	}
-	for _, image := range manifest {
-		slices.Sort(image.RepoTags)
-	}
-	return json.Marshal(manifest)
-}
-
-func layerOf(files []File) (v1.Layer, error) {
-	var content bytes.Buffer
-	w := tar.NewWriter(&content)
-	for _, f := range files {
-		header := &tar.Header{
-			Name: strings.TrimPrefix(f.Path, "/"), Mode: f.Mode, Size: int64(len(f.Content)), Typeflag: tar.TypeReg, Format: tar.FormatPAX,
-		}
-		switch {
-		case f.Target != "":
-			header.Typeflag, header.Linkname = tar.TypeSymlink, f.Target
-		case f.Folder:
-			header.Typeflag, header.Name = tar.TypeDir, header.Name+"/"
-		}
-		if err := w.WriteHeader(header); err != nil {
-			return nil, err
-		}
-		if _, err := w.Write(f.Content); err != nil {
-			return nil, err
-		}
-	}
-	if err := w.Close(); err != nil {
-		return nil, err
-	}
-	return fromTar(content.Bytes())
-}
-
-func fromTar(content []byte) (v1.Layer, error) {
-	// Its sums and its content are asked for several times, for each image that has it.
-	return tarball.LayerFromOpener(func() (io.ReadCloser, error) {
-		return io.NopCloser(bytes.NewReader(content)), nil
-	}, tarball.WithCompressedCaching)
+	return errors.Join(add("manifest.json", int64(len(list)), bytes.NewReader(list)), w.Close())
 }
 
 // FromTar is an image with the files of an archive of tar.
-func FromTar(content []byte) (v1.Image, error) {
-	layer, err := fromTar(content)
+func FromTar(content []byte) (v1.Image, error) { return with(empty.Image, content) }
+
+// with adds the files of an archive of tar to an image.
+func with(img v1.Image, content []byte) (v1.Image, error) {
+	// Its sums and its content are asked for several times, for each image that has it.
+	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
+		return io.NopCloser(bytes.NewReader(content)), nil
+	}, tarball.WithCompressedCaching)
 	if err != nil {
 		return nil, err
 	}
-	return mutate.AppendLayers(empty.Image, layer)
+	return mutate.AppendLayers(img, layer)
 }
 
-func (i Image) arch() string {
-	if i.Arch == "" {
-		return runtime.GOARCH
-	}
-	return i.Arch
-}
-
-// files are what the image consists of.
-func (i Image) files(ctx context.Context) ([]File, error) {
-	var files []File
-	if i.Shell {
-		if i.arch() != runtime.GOARCH {
-			return nil, fmt.Errorf("a shell for %s is not on this machine, which is %s", i.arch(), runtime.GOARCH)
+// content is the layer of the image, as an archive of tar.
+func (i Image) content(ctx context.Context) ([]byte, error) {
+	var out bytes.Buffer
+	w := tar.NewWriter(&out)
+	has := map[string]bool{}
+	add := func(kind byte, name string, mode int64, content []byte, target string) error {
+		if !path.IsAbs(name) || name != path.Clean(name) || name == "/" {
+			return fmt.Errorf("the path %q in the image must be absolute and clean", name)
 		}
-		shell, err := shellFiles(ctx)
-		if err != nil {
+		if has[name] {
+			return fmt.Errorf("two files have the path %q in the image", name)
+		}
+		has[name] = true
+		header := &tar.Header{Name: name[1:], Mode: mode, Size: int64(len(content)), Typeflag: kind, Linkname: target, Format: tar.FormatPAX}
+		if kind == tar.TypeDir {
+			header.Name += "/"
+		}
+		if err := w.WriteHeader(header); err != nil {
+			return err
+		}
+		_, err := w.Write(content)
+		return err
+	}
+	if i.Shell {
+		if err := i.addShell(ctx, add); err != nil {
 			return nil, err
 		}
-		files = shell
-	}
-	has := map[string]bool{}
-	addFile := func(f File) error {
-		if !path.IsAbs(f.Path) || f.Path != path.Clean(f.Path) || f.Path == "/" {
-			return fmt.Errorf("the path %q in the image must be absolute and clean", f.Path)
-		}
-		if has[f.Path] {
-			return fmt.Errorf("two files have the path %q in the image", f.Path)
-		}
-		has[f.Path] = true
-		files = append(files, f)
-		return nil
-	}
-	add := func(target string, mode int64, content []byte) error {
-		return addFile(File{Path: target, Mode: mode, Content: content})
 	}
 	for _, target := range slices.Sorted(maps.Keys(i.Programs)) {
 		content, err := os.ReadFile(i.Programs[target])
-		if err != nil {
-			return nil, err
-		}
-		if err := add(target, 0o755, content); err != nil {
+		if err := errors.Join(err, add(tar.TypeReg, target, 0o755, content, "")); err != nil {
 			return nil, err
 		}
 	}
 	for _, target := range slices.Sorted(maps.Keys(i.Files)) {
-		if err := add(target, 0o644, i.Files[target]); err != nil {
+		if err := add(tar.TypeReg, target, 0o644, i.Files[target], ""); err != nil {
 			return nil, err
 		}
 	}
-	return files, nil
+	return out.Bytes(), w.Close()
+}
+
+// addShell adds a busybox, and what programs expect of a system.
+func (i Image) addShell(ctx context.Context, add func(kind byte, name string, mode int64, content []byte, target string) error) error {
+	if i.Arch != runtime.GOARCH {
+		return fmt.Errorf("a shell for %s is not on this machine, which is %s", i.Arch, runtime.GOARCH)
+	}
+	busybox := Busybox()
+	if busybox == "" {
+		return errors.New("this machine has no static busybox; on Debian and Ubuntu: apt-get install busybox-static")
+	}
+	program, err := os.ReadFile(busybox)
+	if err != nil {
+		return err
+	}
+	applets, err := exec.CommandContext(ctx, busybox, "--list").Output()
+	if err != nil {
+		return fmt.Errorf("%s --list: %w", busybox, err)
+	}
+	err = errors.Join(
+		add(tar.TypeDir, "/bin", 0o755, nil, ""),
+		add(tar.TypeDir, "/etc", 0o755, nil, ""),
+		add(tar.TypeDir, "/root", 0o700, nil, ""),
+		add(tar.TypeDir, "/tmp", 0o1777, nil, ""),
+		add(tar.TypeReg, "/etc/passwd", 0o644, []byte("root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n"), ""),
+		add(tar.TypeReg, "/etc/group", 0o644, []byte("root:x:0:\nnobody:x:65534:\n"), ""),
+		add(tar.TypeReg, "/bin/busybox", 0o755, program, ""),
+	)
+	for applet := range strings.FieldsSeq(string(applets)) {
+		if applet != "busybox" && !strings.Contains(applet, "/") {
+			err = errors.Join(err, add(tar.TypeSymlink, "/bin/"+applet, 0o777, nil, "busybox"))
+		}
+	}
+	return err
 }
 
 // Busybox is the path of one that needs no libraries, empty if this machine
 // has none.
 func Busybox() string {
-	candidates := []string{"/bin/busybox", "/usr/bin/busybox"}
-	if name, err := exec.LookPath("busybox"); err == nil {
-		candidates = append(candidates, name)
-	}
-	for _, name := range candidates {
+	found, _ := exec.LookPath("busybox")
+	for _, name := range []string{"/bin/busybox", "/usr/bin/busybox", found} {
 		f, err := elf.Open(name)
 		if err != nil {
 			continue
@@ -295,35 +267,4 @@ func Busybox() string {
 		}
 	}
 	return ""
-}
-
-// shellFiles are a busybox, and what programs expect of a system.
-func shellFiles(ctx context.Context) ([]File, error) {
-	busybox := Busybox()
-	if busybox == "" {
-		return nil, errors.New("this machine has no static busybox; on Debian and Ubuntu: apt-get install busybox-static")
-	}
-	program, err := os.ReadFile(busybox)
-	if err != nil {
-		return nil, err
-	}
-	applets, err := exec.CommandContext(ctx, busybox, "--list").Output()
-	if err != nil {
-		return nil, fmt.Errorf("%s --list: %w", busybox, err)
-	}
-	files := []File{
-		{Path: "/bin", Mode: 0o755, Folder: true},
-		{Path: "/etc", Mode: 0o755, Folder: true},
-		{Path: "/root", Mode: 0o700, Folder: true},
-		{Path: "/tmp", Mode: 0o1777, Folder: true},
-		{Path: "/etc/passwd", Mode: 0o644, Content: []byte("root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n")},
-		{Path: "/etc/group", Mode: 0o644, Content: []byte("root:x:0:\nnobody:x:65534:\n")},
-		{Path: "/bin/busybox", Mode: 0o755, Content: program},
-	}
-	for applet := range strings.FieldsSeq(string(applets)) {
-		if applet != "busybox" && !strings.Contains(applet, "/") {
-			files = append(files, File{Path: "/bin/" + applet, Mode: 0o777, Target: "busybox"})
-		}
-	}
-	return files, nil
 }

@@ -23,17 +23,14 @@ limitations under the License.
 package kindbase
 
 import (
-	"archive/tar"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"maps"
 	"os"
 	"path"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"kubernetes-dra/hack/pkg/dist/debian"
@@ -106,8 +103,8 @@ type Options struct {
 
 // Write writes the files of the image, as an archive for docker import. It needs root and mmdebstrap.
 func (o Options) Write(ctx context.Context, archive string) error {
-	mirror, err := debian.Apt{Mirror: o.Mirror}.Address(ctx)
-	if err != nil {
+	apt := debian.Apt{Mirror: o.Mirror}
+	if err := apt.FindMirror(ctx); err != nil {
 		return err
 	}
 	dir, err := os.MkdirTemp("", "carry-")
@@ -115,85 +112,63 @@ func (o Options) Write(ctx context.Context, archive string) error {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	added, script := filepath.Join(dir, "added.tar"), filepath.Join(dir, "finish.sh")
-	if err := o.writeAdded(ctx, added); err != nil {
-		return err
-	}
-	if err := os.WriteFile(script, []byte(finish), 0o644); err != nil {
+	added, script := filepath.Join(dir, "added"), filepath.Join(dir, "finish.sh")
+	if err := errors.Join(o.add(ctx, added), os.WriteFile(script, []byte(finish), 0o644)); err != nil {
 		return err
 	}
 	cmd := sys.Command(ctx, "", nil, "mmdebstrap", "--mode=root", "--variant=minbase", "--include="+strings.Join(packages, ","),
-		"--customize-hook=tar-in "+added+" /", `--customize-hook=chroot "$1" sh -s <`+script, suite, archive, mirror)
+		"--customize-hook=tar --create --directory="+added+` --owner=0 --group=0 . | tar --extract --directory="$1" --no-overwrite-dir --keep-directory-symlink`,
+		`--customize-hook=chroot "$1" sh -s <`+script, suite, archive, apt.Mirror)
 	if err := sys.Run(ctx, cmd); err != nil {
 		return fmt.Errorf("packages of Debian %s: %w", suite, err)
 	}
 	return nil
 }
 
-// writeAdded writes an archive of what is added to Debian.
-func (o Options) writeAdded(ctx context.Context, archive string) (err error) {
+// add writes what is added to Debian into a folder.
+func (o Options) add(ctx context.Context, root string) error {
 	spec, err := o.containerSpec(ctx)
 	if err != nil {
 		return err
 	}
-	f, err := os.Create(archive)
-	if err != nil {
-		return err
+	if err := os.CopyFS(root, os.DirFS(o.Files)); err != nil {
+		return fmt.Errorf("the files of kind's base image: %w", err)
 	}
-	defer f.Close()
-	w := tar.NewWriter(f)
-	err = filepath.WalkDir(o.Files, func(file string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
+	copies := map[string]string{"usr/local/sbin/runc": filepath.Join(o.Tools, "runc")}
+	for dir, names := range map[string][]string{
+		"usr/local/bin": {"containerd", "containerd-shim-runc-v2", "ctr"},
+		"opt/cni/bin":   {"host-local", "loopback", "portmap", "ptp"},
+	} {
+		for _, name := range names {
+			copies[path.Join(dir, name)] = filepath.Join(o.Tools, name)
+		}
+	}
+	for name, archive := range o.Images {
+		copies[path.Join(imagesDir, name+".tar")] = archive
+	}
+	for name, file := range copies {
+		content, err := os.ReadFile(file)
+		if err := errors.Join(err, sys.WriteFile(filepath.Join(root, name), content, 0o644)); err != nil {
 			return err
 		}
-		name, err := filepath.Rel(o.Files, file)
+	}
+	if err := errors.Join(os.MkdirAll(filepath.Join(root, "etc/kubernetes/manifests"), 0o755),
+		sys.WriteFile(filepath.Join(root, "etc/containerd/cri-base.json"), spec, 0o644),
+		sys.WriteFile(filepath.Join(root, "usr/local/sbin/ctr"), []byte(ctr), 0o755)); err != nil {
+		return err
+	}
+	// The Go module proxy keeps no modes, and the umask does not count.
+	return filepath.WalkDir(root, func(file string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
-		name = "/" + filepath.ToSlash(name)
-		return addFile(w, name, file, modeOf(name))
+		mode := fs.FileMode(0o644)
+		switch name := strings.TrimPrefix(file, root); {
+		case d.IsDir(), strings.HasPrefix(name, "/usr/local/"), strings.HasPrefix(name, "/kind/bin/"), strings.HasPrefix(name, "/opt/cni/bin/"):
+			mode = 0o755
+		}
+		return os.Chmod(file, mode)
 	})
-	if err != nil {
-		return fmt.Errorf("the files of kind's base image: %w", err)
-	}
-	programs := map[string]string{"/usr/local/sbin/runc": "runc"}
-	for _, name := range []string{"containerd", "containerd-shim-runc-v2", "ctr"} {
-		programs["/usr/local/bin/"+name] = name
-	}
-	for _, name := range []string{"host-local", "loopback", "portmap", "ptp"} {
-		programs["/opt/cni/bin/"+name] = name
-	}
-	for _, name := range slices.Sorted(maps.Keys(programs)) {
-		if err := addFile(w, name, filepath.Join(o.Tools, programs[name]), 0o755); err != nil {
-			return err
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(o.Images)) {
-		if err := addFile(w, path.Join(imagesDir, name+".tar"), o.Images[name], 0o644); err != nil {
-			return err
-		}
-	}
-	if err := addFolder(w, "/etc/kubernetes/manifests"); err != nil {
-		return err
-	}
-	if err := addContent(w, "/etc/containerd/cri-base.json", spec, 0o644); err != nil {
-		return err
-	}
-	if err := addContent(w, "/usr/local/sbin/ctr", []byte(ctr), 0o755); err != nil {
-		return err
-	}
-	if err := w.Close(); err != nil {
-		return err
-	}
-	return f.Close()
-}
-
-// modeOf a file of kind's base image. The Go module proxy keeps no modes.
-func modeOf(name string) int64 {
-	if strings.HasPrefix(name, "/usr/local/bin/") || strings.HasPrefix(name, "/kind/bin/") {
-		return 0o755
-	}
-	return 0o644
 }
 
 // containerSpec is what all containers of a node begin with: containerd's default, with kind's hook and
@@ -212,33 +187,4 @@ func (o Options) containerSpec(ctx context.Context) ([]byte, error) {
 	}
 	spec["hooks"] = map[string]any{"createContainer": []any{map[string]any{"path": "/kind/bin/mount-product-files.sh"}}}
 	return json.Marshal(spec)
-}
-
-func addFolder(w *tar.Writer, name string) error {
-	return w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: "." + name + "/", Mode: 0o755})
-}
-
-func addContent(w *tar.Writer, name string, content []byte, mode int64) error {
-	if err := w.WriteHeader(&tar.Header{Name: "." + name, Mode: mode, Size: int64(len(content))}); err != nil {
-		return err
-	}
-	_, err := w.Write(content)
-	return err
-}
-
-func addFile(w *tar.Writer, name, file string, mode int64) error {
-	f, err := os.Open(file)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return err
-	}
-	if err := w.WriteHeader(&tar.Header{Name: "." + name, Mode: mode, Size: info.Size()}); err != nil {
-		return err
-	}
-	_, err = io.Copy(w, f)
-	return err
 }

@@ -17,10 +17,7 @@ limitations under the License.
 package kindbase
 
 import (
-	"archive/tar"
 	"encoding/json"
-	"errors"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -51,34 +48,18 @@ func TestAdded(t *testing.T) {
 		write(t, filepath.Join(o.Tools, name), name, 0o755)
 	}
 	write(t, filepath.Join(o.Tools, "ctr"), "#!/bin/sh\necho '{\"ociVersion\": \"1.2.0\", \"process\": {\"cwd\": \"/\", \"rlimits\": [{}]}}'\n", 0o755)
-	archive := filepath.Join(dir, "added.tar")
-	if err := o.writeAdded(t.Context(), archive); err != nil {
+	root := filepath.Join(dir, "added")
+	if err := o.add(t.Context(), root); err != nil {
 		t.Fatal(err)
 	}
-
-	f, err := os.Open(archive)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	content, modes := map[string]string{}, map[string]int64{}
-	for r := tar.NewReader(f); ; {
-		header, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			break
-		} else if err != nil {
-			t.Fatal(err)
-		}
-		data, err := io.ReadAll(r)
+	read := func(name string) string {
+		content, err := os.ReadFile(filepath.Join(root, name))
 		if err != nil {
 			t.Fatal(err)
 		}
-		content[header.Name], modes[header.Name] = string(data), header.Mode
-		if header.Uid != 0 || header.Gid != 0 {
-			t.Errorf("%s is not root's", header.Name)
-		}
+		return string(content)
 	}
-	for name, mode := range map[string]int64{
+	for name, mode := range map[string]os.FileMode{
 		"./usr/local/bin/entrypoint":  0o755,
 		"./kind/bin/hook.sh":          0o755,
 		"./etc/crictl.yaml":           0o644,
@@ -89,18 +70,18 @@ func TestAdded(t *testing.T) {
 		"./kind/images/etcd.tar":      0o644,
 		"./etc/kubernetes/manifests/": 0o755,
 	} {
-		if got, found := modes[name]; !found || got != mode {
-			t.Errorf("%s: want mode %o, got %o (found: %t)", name, mode, got, found)
+		if info, err := os.Stat(filepath.Join(root, name)); err != nil || info.Mode().Perm() != mode {
+			t.Errorf("%s: want mode %o, got %v, %v", name, mode, info, err)
 		}
 	}
-	if got := content["./kind/images/etcd.tar"]; got != "archive of etcd" {
+	if got := read("kind/images/etcd.tar"); got != "archive of etcd" {
 		t.Errorf("the image is %q", got)
 	}
 	var spec struct {
 		Process map[string]any
 		Hooks   map[string][]struct{ Path string }
 	}
-	if err := json.Unmarshal([]byte(content["./etc/containerd/cri-base.json"]), &spec); err != nil {
+	if err := json.Unmarshal([]byte(read("etc/containerd/cri-base.json")), &spec); err != nil {
 		t.Fatal(err)
 	}
 	if _, found := spec.Process["rlimits"]; found || spec.Process["cwd"] != "/" {

@@ -21,15 +21,17 @@ limitations under the License.
 package nodeimage
 
 import (
+	"archive/tar"
 	"bytes"
+	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"path"
 	"regexp"
-	"slices"
 	"strings"
 	"time"
 
@@ -70,11 +72,16 @@ func DefaultImage(version string) string {
 
 // Build builds the image, or says in one error what is missing for it.
 func Build(ctx context.Context, o Options) error {
+	err := o.build(ctx)
+	if err != nil && ctx.Err() != nil && !errors.Is(err, context.Cause(ctx)) {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+func (o Options) build(ctx context.Context) error {
 	engineArch, engineErr := engine(ctx)
 	if err := errors.Join(o.checkTarball(), engineErr); err != nil {
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
 		return fmt.Errorf("cannot build a node image:\n%w", err)
 	}
 	kind, err := o.Kind(ctx)
@@ -86,15 +93,58 @@ func Build(ctx context.Context, o Options) error {
 			return err
 		}
 	}
-	if err := o.ensureBaseImage(ctx); err != nil {
-		return err
+	if have, _ := docker(ctx, "image", "inspect", "--format", "{{.Architecture}}", o.BaseImage); have != o.Arch {
+		o.Log("pulling %s", o.BaseImage)
+		if _, err := docker(ctx, "pull", "--quiet", "--platform=linux/"+o.Arch, o.BaseImage); err != nil {
+			return fmt.Errorf("the engine does not have the base image %s for %s, and it could not be pulled: bring it here with docker save and docker load, or name another one with --base-image: %w",
+				o.BaseImage, o.Arch, err)
+		}
 	}
 	if o.Arch != engineArch {
-		if err := o.checkEmulation(ctx, engineArch); err != nil {
-			return err
+		// Kind asks the kubeadm in the image what images it needs.
+		if _, err := docker(ctx, "run", "--rm", "--platform=linux/"+o.Arch, "--entrypoint=true", o.BaseImage); err != nil {
+			return fmt.Errorf("the Docker engine is on %s and does not run programs for %s: install an emulator (on Debian and Ubuntu: apt-get install qemu-user-static binfmt-support), or build on a machine of that architecture: %w",
+				engineArch, o.Arch, err)
 		}
 	}
 	return o.run(ctx, kind)
+}
+
+// checkTarball finds out whether there is a tarball of the version that is wanted. One of another
+// version would become an image with the wrong name.
+func (o Options) checkTarball() error {
+	version, err := versionOf(o.Tarball)
+	if err == nil && version != o.Version {
+		err = fmt.Errorf("it has version %q, and this is %s", version, o.Version)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w: build it with make release RELEASE=%s", o.Tarball, err, o.Release)
+	}
+	return nil
+}
+
+func versionOf(tarball string) (string, error) {
+	f, err := os.Open(tarball)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	unzipped, err := gzip.NewReader(f)
+	if err != nil {
+		return "", err
+	}
+	for r := tar.NewReader(unzipped); ; {
+		header, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return "", nil
+		} else if err != nil {
+			return "", err
+		}
+		if path.Clean(header.Name) == "kubernetes/version" {
+			content, err := io.ReadAll(io.LimitReader(r, 1<<10))
+			return strings.TrimSpace(string(content)), err
+		}
+	}
 }
 
 // engine returns the architecture of the Docker engine.
@@ -105,96 +155,33 @@ func engine(ctx context.Context) (string, error) {
 	}
 	arch, err := docker(ctx, "version", "--format", "{{.Server.Arch}}")
 	if err != nil {
-		return "", fmt.Errorf("no Docker engine answers (%w): start one as root (systemctl start docker, or dockerd), or name one with DOCKER_HOST that you may use", err)
+		return "", fmt.Errorf("no Docker engine answers: start one as root (systemctl start docker, or dockerd), or name one with DOCKER_HOST that you may use: %w", err)
 	}
 	return arch, nil
 }
 
-// ensureBaseImage pulls the base image if the engine does not have it for the
-// architecture.
-func (o Options) ensureBaseImage(ctx context.Context) error {
-	problem := "the engine does not have it"
-	if arch, err := docker(ctx, "image", "inspect", "--format", "{{.Architecture}}", o.BaseImage); err == nil {
-		if arch == o.Arch {
-			return nil
-		}
-		problem = fmt.Sprintf("the engine has it for %s only, not for %s", arch, o.Arch)
-	} else if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	o.Log("pulling %s", o.BaseImage)
-	if err := dockerTo(ctx, o.Output, "pull", "--platform=linux/"+o.Arch, o.BaseImage); err != nil {
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		return fmt.Errorf("base image %s: %s, and it could not be pulled (%w): bring it here with docker save and docker load, or name another one with --base-image",
-			o.BaseImage, problem, err)
-	}
-	return nil
-}
-
-// checkEmulation finds out whether the engine runs programs of another
-// architecture: kind asks the kubeadm in the image what images it needs.
-func (o Options) checkEmulation(ctx context.Context, engineArch string) error {
-	if _, err := docker(ctx, "run", "--rm", "--platform=linux/"+o.Arch, "--entrypoint=true", o.BaseImage); err != nil {
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		return fmt.Errorf("the Docker engine is on %s and does not run programs for %s (%w): install an emulator (on Debian and Ubuntu: apt-get install qemu-user-static binfmt-support), or build on a machine of that architecture",
-			engineArch, o.Arch, err)
-	}
-	return nil
-}
-
 // docker returns what the docker client prints.
 func docker(ctx context.Context, args ...string) (string, error) {
-	var stdout bytes.Buffer
-	err := dockerTo(ctx, &stdout, args...)
-	return strings.TrimSpace(stdout.String()), err
-}
-
-// dockerTo runs the docker client. On failure, the last thing that it said is the
-// error.
-func dockerTo(ctx context.Context, stdout io.Writer, args ...string) error {
-	cmd := exec.CommandContext(ctx, "docker", args...)
-	cmd.WaitDelay = time.Second
-	var stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr = stdout, &stderr
-	err := cmd.Run()
-	if err == nil {
-		return nil
-	}
-	said := strings.TrimSpace(stderr.String())
-	if i := strings.LastIndexByte(said, '\n'); i >= 0 {
-		said = said[i+1:]
-	}
-	if said == "" {
-		return fmt.Errorf("docker %s: %w", args[0], err)
-	}
-	return fmt.Errorf("docker %s: %s", args[0], said)
+	out, err := sys.Output(ctx, sys.Command(ctx, "", nil, "docker", args...))
+	return strings.TrimSpace(out), err
 }
 
 var baseImageFlag = regexp.MustCompile(`--base-image .*\(default "([^"]+)"\)`)
 
 // DefaultBaseImage asks kind, a program, for the base image that belongs to its version.
 func DefaultBaseImage(ctx context.Context, kind string) (string, error) {
-	args := []string{"build", "node-image", "--help"}
-	out, err := sys.Output(ctx, sys.Command(ctx, "", nil, kind, args...))
+	out, err := sys.Output(ctx, sys.Command(ctx, "", nil, kind, "build", "node-image", "--help"))
 	if err != nil {
 		return "", err
 	}
-	match := baseImageFlag.FindStringSubmatch(out)
-	if match == nil {
-		return "", fmt.Errorf("%s %s does not say what its base image is: name one with --base-image", kind, strings.Join(args, " "))
+	if match := baseImageFlag.FindStringSubmatch(out); match != nil {
+		return match[1], nil
 	}
-	return match[1], nil
+	return "", fmt.Errorf("%s build node-image --help does not say what its base image is: name one with --base-image", kind)
 }
 
-// What kind says about its work.
-var (
-	buildContainer = regexp.MustCompile(`Building in container: (\S+)`)
-	failedPull     = regexp.MustCompile(`Failed to pull (\S+) with error`)
-)
+// buildContainer is what kind says about its work.
+var buildContainer = regexp.MustCompile(`Building in container: (\S+)`)
 
 // run lets kind build the image.
 func (o Options) run(ctx context.Context, kind string) error {
@@ -204,39 +191,28 @@ func (o Options) run(ctx context.Context, kind string) error {
 		return err
 	}
 	defer os.RemoveAll(scratch)
-
-	args := []string{
-		"build", "node-image", "--type=file", "--arch=" + o.Arch,
-		"--image=" + o.Image, "--base-image=" + o.BaseImage, o.Tarball,
-	}
-	o.Log("kind %s", strings.Join(args, " "))
-	cmd := sys.Command(ctx, "", append(os.Environ(), "TMPDIR="+scratch), kind, args...)
+	cmd := sys.Command(ctx, "", append(os.Environ(), "TMPDIR="+scratch), kind, "build", "node-image", "--type=file", "--arch="+o.Arch,
+		"--image="+o.Image, "--base-image="+o.BaseImage, o.Tarball)
+	o.Log("%s", cmd)
 	var said bytes.Buffer
 	// The same writer for both, so that there is one copy at a time.
 	output := io.MultiWriter(o.Output, &said)
 	cmd.Stdout, cmd.Stderr = output, output
 	err = cmd.Run()
-	if err == nil {
+	container := buildContainer.FindSubmatch(said.Bytes())
+	switch {
+	case err == nil:
 		return nil
-	}
-	if ctx.Err() != nil {
+	case ctx.Err() != nil && container != nil:
 		// Kind did not get to it.
-		if match := buildContainer.FindSubmatch(said.Bytes()); match != nil {
-			clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
-			defer cancel()
-			if _, err := docker(clean, "rm", "--force", "--volumes", string(match[1])); err != nil {
-				return fmt.Errorf("%w; the container %s is left: %w", context.Cause(ctx), match[1], err)
-			}
+		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
+		defer cancel()
+		if _, err := docker(clean, "rm", "--force", "--volumes", string(container[1])); err != nil {
+			return fmt.Errorf("%w; the container %s is left: %w", context.Cause(ctx), container[1], err)
 		}
 		return context.Cause(ctx)
-	}
-	var images []string
-	for _, match := range failedPull.FindAllSubmatch(said.Bytes(), -1) {
-		images = append(images, string(match[1]))
-	}
-	if slices.Sort(images); len(images) > 0 {
-		return fmt.Errorf("kind build node-image: %w: it could not pull %s, which belong into the image: containers must reach their registries; kind passes HTTP_PROXY, HTTPS_PROXY and NO_PROXY on",
-			err, strings.Join(slices.Compact(images), ", "))
+	case bytes.Contains(said.Bytes(), []byte("Failed to pull ")):
+		return fmt.Errorf("kind build node-image: %w: it could not pull images that belong into this one, see above: containers must reach their registries; kind passes HTTP_PROXY, HTTPS_PROXY and NO_PROXY on", err)
 	}
 	return fmt.Errorf("kind build node-image: %w; it said why above", err)
 }

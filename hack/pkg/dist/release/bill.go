@@ -18,8 +18,12 @@ package release
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha1"
 	"encoding/hex"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"regexp"
 	"runtime"
 	"slices"
@@ -38,127 +42,113 @@ const unknown = "NOASSERTION"
 
 // bill is the bill of materials of a tarball, in the format SPDX 2.3: its
 // files, the modules in the binaries, the packages in kube-proxy's image, and the
-// modules of the tree at another version. The files must have their sums.
-func (c *contents) bill(tarball, sum string, modules []*module, packages []BasePackage, standIns []StandIn, build binaries.Options) ([]byte, error) {
-	release := &spdx.Package{
-		PackageName:               tarball,
-		PackageSPDXIdentifier:     "Package-release",
-		PackageVersion:            build.Version,
-		PackageFileName:           tarball,
-		PackageDownloadLocation:   unknown,
-		FilesAnalyzed:             true,
-		IsFilesAnalyzedTagPresent: true,
-		PackageVerificationCode:   &common.PackageVerificationCode{Value: c.verificationCode()},
-		PackageChecksums:          []common.Checksum{{Algorithm: common.SHA512, Value: sum}},
-		PackageSourceInfo:         "git tree at commit " + build.Commit + ", built with " + runtime.Version(),
-		PackageLicenseConcluded:   unknown,
-		PackageLicenseDeclared:    "Apache-2.0",
-		PackageCopyrightText:      unknown,
-	}
+// modules of the tree at another version.
+type bill struct {
+	// name and sum are those of the tarball, and root has its files.
+	name, sum, root string
+	build           binaries.Options
+	modules         []*module
+	packages        []BasePackage
+	standIns        []StandIn
+}
+
+func (b *bill) write(file string) error {
+	release := newPackage("release", b.name, b.build.Version, "", common.Checksum{Algorithm: common.SHA512, Value: b.sum})
+	release.PackageSPDXIdentifier, release.PackageFileName, release.PackageLicenseDeclared = "Package-release", b.name, "Apache-2.0"
+	release.PackageSourceInfo = "git tree at commit " + b.build.Commit + ", built with " + runtime.Version()
+	release.FilesAnalyzed, release.IsFilesAnalyzedTagPresent = true, true
 	doc := &spdx.Document{
 		SPDXVersion:    spdx.Version,
 		DataLicense:    spdx.DataLicense,
 		SPDXIdentifier: "DOCUMENT",
-		DocumentName:   tarball,
+		DocumentName:   b.name,
 		// It has to be one that no other document has. It is a name only.
-		DocumentNamespace: "https://spdx.org/spdxdocs/" + tarball + "-" + build.Version + "-" + sum[:32],
+		DocumentNamespace: "https://spdx.org/spdxdocs/" + b.name + "-" + b.build.Version + "-" + b.sum[:32],
 		CreationInfo: &spdx.CreationInfo{
 			Creators: []common.Creator{{CreatorType: "Tool", Creator: "kubernetes-dra-carry-release"}},
-			Created:  build.Date.UTC().Format(time.RFC3339),
+			Created:  b.build.Date.UTC().Format(time.RFC3339),
 		},
-		Packages: []*spdx.Package{release},
 	}
 	relate := func(a common.ElementID, kind string, b common.ElementID) {
 		doc.Relationships = append(doc.Relationships, &spdx.Relationship{
 			RefA: common.DocElementID{ElementRefID: a}, Relationship: kind, RefB: common.DocElementID{ElementRefID: b},
 		})
 	}
-	relate(doc.SPDXIdentifier, common.TypeRelationshipDescribe, release.PackageSPDXIdentifier)
-
-	for _, name := range c.names() {
-		file := c.spdxFile(name)
-		doc.Files = append(doc.Files, file)
-		relate(release.PackageSPDXIdentifier, common.TypeRelationshipContains, file.FileSPDXIdentifier)
-	}
-	for _, m := range modules {
-		pkg := m.spdxPackage()
+	add := func(pkg *spdx.Package) common.ElementID {
 		doc.Packages = append(doc.Packages, pkg)
+		return pkg.PackageSPDXIdentifier
+	}
+	relate(doc.SPDXIdentifier, common.TypeRelationshipDescribe, add(release))
+	var sums []string
+	err := filepath.WalkDir(b.root, func(file string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		name, _ := filepath.Rel(b.root, file)
+		short, long, err := sumsOf(file)
+		sums = append(sums, short)
+		doc.Files = append(doc.Files, newFile(name, short, long))
+		relate(release.PackageSPDXIdentifier, common.TypeRelationshipContains, fileID(name))
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	// As SPDX 2.3 has it in section 7.9.
+	slices.Sort(sums)
+	sum := sha1.Sum([]byte(strings.Join(sums, "")))
+	release.PackageVerificationCode = &common.PackageVerificationCode{Value: hex.EncodeToString(sum[:])}
+
+	newModule := func(path, version, sum, more string) common.ElementID {
+		pkg := newPackage(path+"-"+version, path, version, "pkg:golang/"+path+"@"+version)
+		// The one in go.sum is a SHA-256 of the names and sums of the module's files.
+		pkg.PackageComment = "go.sum: " + sum + more
+		return add(pkg)
+	}
+	for _, m := range b.modules {
+		id := newModule(m.path, m.version, m.sum, "")
 		for _, user := range m.users {
-			relate(pkg.PackageSPDXIdentifier, common.TypeRelationshipStaticLink, fileID(binaryPath(user)))
+			relate(id, common.TypeRelationshipStaticLink, fileID(binDir+user))
 		}
 	}
-	for _, p := range packages {
-		pkg := p.spdxPackage()
-		doc.Packages = append(doc.Packages, pkg)
-		relate(fileID(binaryPath(proxy)+".tar"), common.TypeRelationshipContains, pkg.PackageSPDXIdentifier)
+	for _, p := range b.packages {
+		pkg := newPackage("proxy-base-"+p.Name+"-"+p.Version, p.Name, p.Version, p.PURL, common.Checksum{Algorithm: common.SHA256, Value: p.SHA256})
+		if p.Supplier != "" {
+			pkg.PackageSupplier = &common.Supplier{SupplierType: "Organization", Supplier: p.Supplier}
+		}
+		relate(fileID(binDir+proxy+".tar"), common.TypeRelationshipContains, add(pkg))
 	}
-	for _, s := range standIns {
-		pkg := s.spdxPackage()
-		doc.Packages = append(doc.Packages, pkg)
-		relate(release.PackageSPDXIdentifier, common.TypeRelationshipGeneratedFrom, pkg.PackageSPDXIdentifier)
+	for _, s := range b.standIns {
+		id := newModule(s.Module, s.Version, s.Sum, ". It stands in for "+s.For+": "+s.Why)
+		relate(release.PackageSPDXIdentifier, common.TypeRelationshipGeneratedFrom, id)
 	}
 	var out bytes.Buffer
 	if err := spdxjson.Write(doc, &out, spdxjson.Indent("  "), spdxjson.EscapeHTML(false)); err != nil {
-		return nil, err
+		return err
 	}
-	return out.Bytes(), nil
+	return os.WriteFile(file, out.Bytes(), 0o644)
 }
 
-func (c *contents) spdxFile(name string) *spdx.File {
-	e := c.files[name]
-	kind := "TEXT"
-	switch {
-	case e.executable:
-		kind = "BINARY"
-	case strings.HasSuffix(name, ".tar"):
-		kind = "ARCHIVE"
+// newPackage is one about whose licences nobody says anything here: those of modules are in
+// the tarball, those of Debian in /usr/share/doc of the image.
+func newPackage(id, name, version, purl string, sums ...common.Checksum) *spdx.Package {
+	pkg := &spdx.Package{
+		PackageName: name, PackageSPDXIdentifier: elementID("Package", id), PackageVersion: version, PackageChecksums: sums,
+		PackageDownloadLocation: unknown, PackageLicenseConcluded: unknown, PackageLicenseDeclared: unknown, PackageCopyrightText: unknown,
 	}
-	return &spdx.File{
-		FileName:           "./" + name,
-		FileSPDXIdentifier: fileID(name),
-		FileTypes:          []string{kind},
-		Checksums:          []common.Checksum{{Algorithm: common.SHA1, Value: e.sha1}, {Algorithm: common.SHA512, Value: e.sha512}},
-		LicenseConcluded:   unknown,
-		LicenseInfoInFiles: []string{unknown},
-		FileCopyrightText:  unknown,
+	if purl != "" {
+		pkg.PackageExternalReferences = []*spdx.PackageExternalReference{{Category: common.CategoryPackageManager, RefType: common.TypePackageManagerPURL, Locator: purl}}
 	}
-}
-
-// verificationCode is the sum of all files, as SPDX 2.3 has it in section 7.9.
-func (c *contents) verificationCode() string {
-	var sums []string
-	for _, e := range c.files {
-		sums = append(sums, e.sha1)
-	}
-	slices.Sort(sums)
-	sum := sha1.Sum([]byte(strings.Join(sums, "")))
-	return hex.EncodeToString(sum[:])
-}
-
-func (m *module) spdxPackage() *spdx.Package {
-	return &spdx.Package{
-		PackageName:             m.path,
-		PackageSPDXIdentifier:   elementID("Package", m.path+"-"+m.version),
-		PackageVersion:          m.version,
-		PackageDownloadLocation: unknown,
-		// The one in go.sum is a SHA-256 of the names and sums of the module's files.
-		PackageComment:          "go.sum: " + m.sum,
-		PackageLicenseConcluded: unknown,
-		PackageLicenseDeclared:  unknown,
-		PackageCopyrightText:    unknown,
-		PackageExternalReferences: []*spdx.PackageExternalReference{{
-			Category: common.CategoryPackageManager,
-			RefType:  common.TypePackageManagerPURL,
-			Locator:  "pkg:golang/" + m.path + "@" + m.version,
-		}},
-	}
-}
-
-func (s StandIn) spdxPackage() *spdx.Package {
-	m := module{path: s.Module, version: s.Version, sum: s.Sum}
-	pkg := m.spdxPackage()
-	pkg.PackageComment += ". It stands in for " + s.For + ": " + s.Why
 	return pkg
+}
+
+func newFile(name, short, long string) *spdx.File {
+	kinds := map[bool]string{isBinary(name): "BINARY", strings.HasSuffix(name, ".tar"): "ARCHIVE"}
+	return &spdx.File{
+		FileName: "./" + name, FileSPDXIdentifier: fileID(name), FileTypes: []string{cmp.Or(kinds[true], "TEXT")},
+		Checksums:        []common.Checksum{{Algorithm: common.SHA1, Value: short}, {Algorithm: common.SHA512, Value: long}},
+		LicenseConcluded: unknown, LicenseInfoInFiles: []string{unknown}, FileCopyrightText: unknown,
+	}
 }
 
 func fileID(name string) common.ElementID { return elementID("File", name) }

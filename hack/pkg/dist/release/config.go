@@ -17,123 +17,84 @@ limitations under the License.
 package release
 
 import (
-	"slices"
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
-
-	"sigs.k8s.io/yaml"
+	"text/template"
 
 	"kubernetes-dra/hack/pkg/dist/nodeimage"
 )
 
-// note is at the top of both configurations.
-func (o Options) note(use string) string {
-	return "# Kubernetes " + o.Build.Version + " with the feature gates of all carried features on.\n# " + use + "\n"
+// templates are the configurations, by the names of their files.
+var templates = map[string]string{
+	"kind.yaml": `# Kubernetes {{.Version}} with the feature gates of all carried features on.
+# kind create cluster --image {{.NodeImage}} --config kind.yaml
+apiVersion: kind.x-k8s.io/v1alpha4
+{{template "gates" .}}kind: Cluster
+nodes:
+- role: control-plane
+- role: worker
+{{with .APIs}}runtimeConfig:
+{{range $name, $value := .}}  {{$name}}: "{{$value}}"
+{{end}}{{end}}`,
+	// It is for kubeadm init; nodes that join get it from the cluster.
+	"kubeadm.yaml": `# Kubernetes {{.Version}} with the feature gates of all carried features on.
+# kubeadm init --config kubeadm.yaml
+apiServer:{{if or .Gates .APIs}}
+  extraArgs:{{template "gateArg" .}}{{with .RuntimeConfig}}
+  - name: runtime-config
+    value: {{.}}{{end}}{{else}} {}{{end}}
+apiVersion: kubeadm.k8s.io/v1beta4
+controllerManager:{{template "gateArgs" .}}
+kind: ClusterConfiguration
+kubernetesVersion: {{.Version}}
+scheduler:{{template "gateArgs" .}}
+---
+apiVersion: kubelet.config.k8s.io/v1beta1
+{{template "gates" .}}kind: KubeletConfiguration
+---
+apiVersion: kubeproxy.config.k8s.io/v1alpha1
+{{template "gates" .}}kind: KubeProxyConfiguration
+{{with .Ignored}}---
+apiVersion: kubeadm.k8s.io/v1beta4
+kind: InitConfiguration
+nodeRegistration:
+  ignorePreflightErrors:
+{{range .}}  - {{.}}
+{{end}}{{end}}`,
 }
 
-func (o Options) gateMap() map[string]bool {
-	gates := map[string]bool{}
-	for _, gate := range o.Gates {
-		gates[gate] = true
-	}
-	return gates
-}
+const parts = `{{define "gates"}}{{with .Gates}}featureGates:
+{{range .}}  {{.}}: true
+{{end}}{{end}}{{end}}
+{{define "gateArg"}}{{if .Gates}}
+  - name: feature-gates
+    value: {{range $i, $gate := .Gates}}{{if $i}},{{end}}{{$gate}}=true{{end}}{{end}}{{end}}
+{{define "gateArgs"}}{{if .Gates}}
+  extraArgs:{{template "gateArg" .}}{{else}} {}{{end}}{{end}}`
 
-// kindConfig turns the gates on in every component of a kind cluster.
-func (o Options) kindConfig() ([]byte, error) {
-	type config struct {
-		APIVersion    string            `json:"apiVersion"`
-		Kind          string            `json:"kind"`
-		FeatureGates  map[string]bool   `json:"featureGates,omitempty"`
-		RuntimeConfig map[string]string `json:"runtimeConfig,omitempty"`
-		Nodes         []map[string]any  `json:"nodes"`
-	}
+// configurations writes those that turn the gates on in every component of a cluster.
+func (o Options) configurations(dir string) error {
 	apis := map[string]string{}
 	for _, api := range o.RuntimeConfig {
 		name, value, _ := strings.Cut(api, "=")
 		apis[name] = value
 	}
-	content, err := yaml.Marshal(config{
-		APIVersion:    "kind.x-k8s.io/v1alpha4",
-		Kind:          "Cluster",
-		FeatureGates:  o.gateMap(),
-		RuntimeConfig: apis,
-		Nodes:         []map[string]any{{"role": "control-plane"}, {"role": "worker"}},
-	})
-	if err != nil {
-		return nil, err
+	values := map[string]any{
+		"Version": o.Build.Version, "NodeImage": nodeimage.DefaultImage(o.Build.Version), "Gates": o.Gates,
+		"APIs": apis, "RuntimeConfig": strings.Join(o.RuntimeConfig, ","), "Ignored": o.IgnoredPreflightErrors,
 	}
-	return []byte(o.note("kind create cluster --image "+nodeimage.DefaultImage(o.Build.Version)+" --config kind.yaml") + string(content)), nil
-}
-
-// kubeadmConfig turns the gates on in every component that kubeadm configures.
-// It is for kubeadm init; nodes that join get it from the cluster.
-func (o Options) kubeadmConfig() ([]byte, error) {
-	type arg struct {
-		Name  string `json:"name"`
-		Value string `json:"value"`
-	}
-	type component struct {
-		ExtraArgs []arg `json:"extraArgs,omitempty"`
-	}
-	type cluster struct {
-		APIVersion        string    `json:"apiVersion"`
-		Kind              string    `json:"kind"`
-		KubernetesVersion string    `json:"kubernetesVersion"`
-		APIServer         component `json:"apiServer"`
-		ControllerManager component `json:"controllerManager"`
-		Scheduler         component `json:"scheduler"`
-	}
-	type node struct {
-		APIVersion       string `json:"apiVersion"`
-		Kind             string `json:"kind"`
-		NodeRegistration struct {
-			IgnorePreflightErrors []string `json:"ignorePreflightErrors"`
-		} `json:"nodeRegistration"`
-	}
-	type other struct {
-		APIVersion   string          `json:"apiVersion"`
-		Kind         string          `json:"kind"`
-		FeatureGates map[string]bool `json:"featureGates,omitempty"`
-	}
-	var gates []arg
-	if len(o.Gates) > 0 {
-		list := slices.Clone(o.Gates)
-		for i := range list {
-			list[i] += "=true"
+	for name, text := range templates {
+		var out bytes.Buffer
+		t := template.Must(template.Must(template.New(name).Parse(parts)).Parse(text))
+		if err := t.Execute(&out, values); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
 		}
-		gates = []arg{{"feature-gates", strings.Join(list, ",")}}
-	}
-	server := slices.Clone(gates)
-	if len(o.RuntimeConfig) > 0 {
-		server = append(server, arg{"runtime-config", strings.Join(o.RuntimeConfig, ",")})
-	}
-	documents := []any{
-		cluster{
-			APIVersion:        "kubeadm.k8s.io/v1beta4",
-			Kind:              "ClusterConfiguration",
-			KubernetesVersion: o.Build.Version,
-			APIServer:         component{server},
-			ControllerManager: component{gates},
-			Scheduler:         component{gates},
-		},
-		other{"kubelet.config.k8s.io/v1beta1", "KubeletConfiguration", o.gateMap()},
-		other{"kubeproxy.config.k8s.io/v1alpha1", "KubeProxyConfiguration", o.gateMap()},
-	}
-	if len(o.IgnoredPreflightErrors) > 0 {
-		init := node{APIVersion: "kubeadm.k8s.io/v1beta4", Kind: "InitConfiguration"}
-		init.NodeRegistration.IgnorePreflightErrors = o.IgnoredPreflightErrors
-		documents = append(documents, init)
-	}
-	out := o.note("kubeadm init --config kubeadm.yaml")
-	for i, document := range documents {
-		content, err := yaml.Marshal(document)
-		if err != nil {
-			return nil, err
+		if err := os.WriteFile(filepath.Join(dir, name), out.Bytes(), 0o644); err != nil {
+			return err
 		}
-		if i > 0 {
-			out += "---\n"
-		}
-		out += string(content)
 	}
-	return []byte(out), nil
+	return nil
 }

@@ -17,7 +17,9 @@ limitations under the License.
 package release
 
 import (
+	"bytes"
 	"context"
+	"encoding/pem"
 	"fmt"
 	"net/url"
 	"path"
@@ -27,15 +29,11 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
-	"github.com/spdx/tools-golang/spdx/v2/common"
-	spdx "github.com/spdx/tools-golang/spdx/v2/v2_3"
+	"golang.org/x/crypto/x509roots/fallback/bundle"
 
 	"kubernetes-dra/hack/pkg/dist/debian"
 	"kubernetes-dra/hack/pkg/dist/image"
 )
-
-// proxy executes other programs, all other components do everything themselves.
-const proxy = "kube-proxy"
 
 // ProxyLock is the lock file of kube-proxy's image, in the repository.
 const ProxyLock = "hack/images/kube-proxy.lock"
@@ -108,25 +106,15 @@ func RegistryBase(reference string) (func(ctx context.Context, arch string) (*Pr
 	}, nil
 }
 
-func (p BasePackage) spdxPackage() *spdx.Package {
-	out := &spdx.Package{
-		PackageName:             p.Name,
-		PackageSPDXIdentifier:   elementID("Package", "proxy-base-"+p.Name+"-"+p.Version),
-		PackageVersion:          p.Version,
-		PackageDownloadLocation: unknown,
-		PackageChecksums:        []common.Checksum{{Algorithm: common.SHA256, Value: p.SHA256}},
-		// The image has them in /usr/share/doc.
-		PackageLicenseConcluded: unknown,
-		PackageLicenseDeclared:  unknown,
-		PackageCopyrightText:    unknown,
-		PackageExternalReferences: []*spdx.PackageExternalReference{{
-			Category: common.CategoryPackageManager,
-			RefType:  common.TypePackageManagerPURL,
-			Locator:  p.PURL,
-		}},
+// authorities are the certificates of the authorities that Mozilla trusts. Those
+// that it trusts for some certificates only are left out: a file cannot say so.
+func authorities() []byte {
+	var out bytes.Buffer
+	for root := range bundle.Roots() {
+		if root.Constraint == nil {
+			// A buffer takes everything.
+			_ = pem.Encode(&out, &pem.Block{Type: "CERTIFICATE", Bytes: root.Certificate})
+		}
 	}
-	if p.Supplier != "" {
-		out.PackageSupplier = &common.Supplier{SupplierType: "Organization", Supplier: p.Supplier}
-	}
-	return out
+	return out.Bytes()
 }

@@ -21,20 +21,22 @@ limitations under the License.
 package release
 
 import (
+	"archive/tar"
+	"compress/gzip"
 	"context"
+	"crypto/sha1"
 	"crypto/sha512"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
 	"time"
-
-	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"kubernetes-dra/hack/pkg/dist/binaries"
 	"kubernetes-dra/hack/pkg/dist/image"
@@ -49,14 +51,20 @@ const Registry = "registry.k8s.io"
 // Architectures are those of a release.
 var Architectures = []string{"amd64", "arm64"}
 
+// proxy executes other programs, all other components do everything themselves.
+const proxy = "kube-proxy"
+
 // components are the binaries that are published as an image, too.
-var components = []string{"kube-apiserver", "kube-controller-manager", "kube-proxy", "kube-scheduler"}
+var components = []string{"kube-apiserver", "kube-controller-manager", proxy, "kube-scheduler"}
 
-// UntestedFile is part of a release whose tree is not the tested one.
-const UntestedFile = "UNTESTED"
-
-// sumsFile has the SHA-512 sums, for sha512sum --check.
-const sumsFile = "SHA512SUMS"
+const (
+	// UntestedFile is part of a release whose tree is not the tested one.
+	UntestedFile = "UNTESTED"
+	// sumsFile has the SHA-512 sums, for sha512sum --check.
+	sumsFile = "SHA512SUMS"
+	// binDir is the folder of a tarball with binaries and images.
+	binDir = "kubernetes/server/bin/"
+)
 
 // Options say what is released.
 type Options struct {
@@ -107,35 +115,23 @@ func Build(ctx context.Context, o Options) error {
 	if o.Build.Dirty {
 		return fmt.Errorf("%s has edits: a release is made from what is committed; take them into the overlay with make save, or undo them with git in the tree", o.Build.Tree)
 	}
-	if o.ProxyBase == nil {
-		return errors.New("nothing says what the image of kube-proxy has beside kube-proxy")
-	}
 	unlock, err := sys.Lock(ctx, o.Output+".lock", func() { o.Build.Log("waiting for another build of %s", o.Output) })
 	if err != nil {
 		return err
 	}
 	defer unlock()
 	fresh := o.Output + ".new"
-	if err := os.RemoveAll(fresh); err != nil {
+	if err := errors.Join(os.RemoveAll(fresh), os.MkdirAll(fresh, 0o755)); err != nil {
 		return err
 	}
 	defer os.RemoveAll(fresh)
-	if err := os.MkdirAll(fresh, 0o755); err != nil {
-		return err
-	}
 	for _, arch := range o.Architectures {
 		if err := o.server(ctx, fresh, arch); err != nil {
 			return fmt.Errorf("linux/%s: %w", arch, err)
 		}
 	}
-	for name, write := range map[string]func() ([]byte, error){"kind.yaml": o.kindConfig, "kubeadm.yaml": o.kubeadmConfig} {
-		content, err := write()
-		if err != nil {
-			return fmt.Errorf("%s: %w", name, err)
-		}
-		if err := os.WriteFile(filepath.Join(fresh, name), content, 0o644); err != nil {
-			return err
-		}
+	if err := o.configurations(fresh); err != nil {
+		return err
 	}
 	if o.Untested != "" {
 		if err := os.WriteFile(filepath.Join(fresh, UntestedFile), []byte(o.Untested+"\n"), 0o644); err != nil {
@@ -145,106 +141,142 @@ func Build(ctx context.Context, o Options) error {
 	if err := writeSums(fresh); err != nil {
 		return err
 	}
-	if err := os.RemoveAll(o.Output); err != nil {
-		return err
-	}
-	return os.Rename(fresh, o.Output)
+	return errors.Join(os.RemoveAll(o.Output), os.Rename(fresh, o.Output))
 }
-
-// bin is where the binaries of an architecture are: for this machine's where all
-// others look for them, too.
-func (o Options) bin(arch string) string {
-	if arch == runtime.GOARCH {
-		return o.Build.Bin
-	}
-	return o.Build.Bin + "-" + arch
-}
-
-// TarballName is that of the server tarball.
-func TarballName(arch string) string { return "kubernetes-server-linux-" + arch + ".tar.gz" }
-
-// ImageTag is the tag of images of a version: + is not allowed there. kubeadm
-// does the same.
-func ImageTag(version string) string { return strings.ReplaceAll(version, "+", "_") }
 
 // server makes the tarball of an architecture and its bill of materials.
 func (o Options) server(ctx context.Context, dir, arch string) error {
 	build := o.Build
 	build.Names, build.Arch, build.Debug = binaries.Names, arch, false
-	build.Bin = o.bin(arch)
-	if err := binaries.Build(ctx, build); err != nil {
+	if arch != runtime.GOARCH {
+		// Those of this machine's are where all others look for them, too.
+		build.Bin += "-" + arch
+	}
+	root, err := os.MkdirTemp(dir, ".server-")
+	if err != nil {
 		return err
 	}
+	defer os.RemoveAll(root)
 	start := time.Now()
-	images, err := os.MkdirTemp(dir, ".images-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(images)
-
-	modules, err := modulesOf(build.Bin, build.Names)
-	if err != nil {
-		return err
-	}
-	c := &contents{}
-	c.add("kubernetes/version", entry{text: []byte(build.Version + "\n")})
-	if err := c.addLicences(ctx, build.Tree, modules); err != nil {
-		return err
-	}
-	for _, name := range build.Names {
-		c.add(binaryPath(name), entry{source: filepath.Join(build.Bin, name), executable: true})
-	}
-	base, err := o.ProxyBase(ctx, arch)
-	if err != nil {
-		return fmt.Errorf("base of kube-proxy's image: %w", err)
-	}
-	for _, name := range components {
-		if err := ctx.Err(); err != nil {
+	b := &bill{name: TarballName(arch), root: root, build: build, standIns: o.StandIns}
+	for _, stage := range []func() error{
+		func() error { return binaries.Build(ctx, build) },
+		func() (err error) { b.modules, err = modulesOf(build.Bin, build.Names); return err },
+		func() error { return copyLicences(ctx, root, build.Tree, b.modules) },
+		func() error { return copyBinaries(root, build) },
+		func() (err error) { b.packages, err = o.images(ctx, root, build); return err },
+		func() (err error) {
+			b.sum, err = writeTarball(ctx, filepath.Join(dir, b.name), root, build.Date)
+			return err
+		},
+		func() error { return b.write(filepath.Join(dir, strings.TrimSuffix(b.name, ".tar.gz")+".spdx.json")) },
+	} {
+		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		archive := filepath.Join(images, name+".tar")
-		if err := o.image(name, arch, base).Write(ctx, archive); err != nil {
+		if err := stage(); err != nil {
 			return err
 		}
-		c.add(binaryPath(name)+".tar", entry{source: archive})
-		c.add(binaryPath(name)+".docker_tag", entry{text: []byte(ImageTag(build.Version) + "\n")})
 	}
-	tarball := filepath.Join(dir, TarballName(arch))
-	sum, err := c.write(ctx, tarball, build.Date)
-	if err != nil {
-		return err
-	}
-	bill, err := c.bill(TarballName(arch), sum, modules, base.Packages, o.StandIns, build)
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(strings.TrimSuffix(tarball, ".tar.gz")+".spdx.json", bill, 0o644); err != nil {
-		return err
-	}
-	o.Build.Log("%s: %d images, %d binaries in %s", TarballName(arch), len(components), len(build.Names), time.Since(start).Round(time.Second))
+	o.Build.Log("%s: %d images, %d binaries in %s", b.name, len(components), len(build.Names), time.Since(start).Round(time.Second))
 	return nil
 }
 
-// binaryPath is where a binary is in the tarball.
-func binaryPath(name string) string { return "kubernetes/server/bin/" + name }
+// TarballName is that of the server tarball.
+func TarballName(arch string) string { return "kubernetes-server-linux-" + arch + ".tar.gz" }
 
-// image is that of a component, under two names: with the architecture as in upstream's
-// tarballs, and without it, which is what kubeadm wants.
-func (o Options) image(name, arch string, base *ProxyBase) image.Image {
-	program := "/usr/local/bin/" + name
-	repository, tag := Registry+"/"+name, ":"+ImageTag(o.Build.Version)
-	var below v1.Image
-	if name == proxy {
-		below = base.Image
+// copyBinaries puts the binaries, and the version, in their place.
+func copyBinaries(root string, build binaries.Options) error {
+	err := errors.Join(os.MkdirAll(filepath.Join(root, binDir), 0o755), os.WriteFile(filepath.Join(root, "kubernetes/version"), []byte(build.Version+"\n"), 0o644))
+	for _, name := range build.Names {
+		err = errors.Join(err, place(filepath.Join(build.Bin, name), filepath.Join(root, binDir, name)))
 	}
-	return image.Image{
-		Base:       below,
-		Names:      []string{repository + "-" + arch + tag, repository + tag},
-		Programs:   map[string]string{program: filepath.Join(o.bin(arch), name)},
-		Files:      map[string][]byte{authoritiesFile: authorities()},
-		Entrypoint: []string{program},
-		Arch:       arch,
+	return err
+}
+
+// place puts a file into the folder of a tarball, by a symbolic link that nobody sees in the end.
+func place(from, to string) error {
+	return errors.Join(os.MkdirAll(filepath.Dir(to), 0o755), os.Symlink(from, to))
+}
+
+// images makes the images of components, and returns what is in that of kube-proxy beside kube-proxy. Each
+// has two names: with the architecture as in upstream's tarballs, and without it, which is what kubeadm wants.
+func (o Options) images(ctx context.Context, root string, build binaries.Options) ([]BasePackage, error) {
+	if o.ProxyBase == nil {
+		return nil, errors.New("nothing says what the image of kube-proxy has beside kube-proxy")
 	}
+	base, err := o.ProxyBase(ctx, build.Arch)
+	if err != nil {
+		return nil, fmt.Errorf("base of kube-proxy's image: %w", err)
+	}
+	// A plus sign is not allowed in a tag. kubeadm does the same.
+	tag := strings.ReplaceAll(build.Version, "+", "_")
+	for _, name := range components {
+		program, repository, archive := "/usr/local/bin/"+name, Registry+"/"+name, filepath.Join(root, binDir, name)
+		i := image.Image{
+			Names:      []string{repository + "-" + build.Arch + ":" + tag, repository + ":" + tag},
+			Programs:   map[string]string{program: filepath.Join(build.Bin, name)},
+			Files:      map[string][]byte{"/etc/ssl/certs/ca-certificates.crt": authorities()},
+			Entrypoint: []string{program},
+			Arch:       build.Arch,
+		}
+		if name == proxy {
+			i.Base = base.Image
+		}
+		if err := errors.Join(i.Write(ctx, archive+".tar"), os.WriteFile(archive+".docker_tag", []byte(tag+"\n"), 0o644)); err != nil {
+			return nil, err
+		}
+	}
+	return base.Packages, nil
+}
+
+// writeTarball makes an archive of a folder, and returns its SHA-512 sum. Order, owners, modes and times
+// are always the same: the umask does not count.
+func writeTarball(ctx context.Context, archive, root string, date time.Time) (sum string, err error) {
+	f, err := os.Create(archive)
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	h := sha512.New()
+	z := gzip.NewWriter(io.MultiWriter(f, h))
+	w := tar.NewWriter(z)
+	err = filepath.WalkDir(root, func(file string, d fs.DirEntry, err error) error {
+		if err != nil || file == root {
+			return err
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		header := &tar.Header{Typeflag: tar.TypeReg, Mode: 0o644, ModTime: date.UTC().Truncate(time.Second), Uname: "root", Gname: "root", Format: tar.FormatGNU}
+		header.Name, _ = filepath.Rel(root, file)
+		info, err := os.Stat(file)
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			header.Typeflag, header.Mode = tar.TypeDir, 0o755
+			header.Name += "/"
+			return w.WriteHeader(header)
+		}
+		header.Size = info.Size()
+		if isBinary(header.Name) {
+			header.Mode = 0o755
+		}
+		if err := w.WriteHeader(header); err != nil {
+			return err
+		}
+		return copyTo(w, file)
+	})
+	if err := errors.Join(err, w.Close(), z.Close()); err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+// isBinary says whether a file of a tarball is a program.
+func isBinary(name string) bool {
+	return strings.HasPrefix(name, binDir) && filepath.Ext(name) == ""
 }
 
 // writeSums writes the sums of all files in a folder.
@@ -255,7 +287,7 @@ func writeSums(dir string) error {
 	}
 	var sums strings.Builder
 	for _, e := range entries {
-		sum, err := sumFile(filepath.Join(dir, e.Name()))
+		_, sum, err := sumsOf(filepath.Join(dir, e.Name()))
 		if err != nil {
 			return err
 		}
@@ -264,15 +296,19 @@ func writeSums(dir string) error {
 	return os.WriteFile(filepath.Join(dir, sumsFile), []byte(sums.String()), 0o644)
 }
 
-func sumFile(name string) (string, error) {
-	f, err := os.Open(name)
+// sumsOf returns the SHA-1 sum, for which SPDX asks, and the SHA-512 sum.
+func sumsOf(file string) (short, long string, err error) {
+	a, b := sha1.New(), sha512.New()
+	err = copyTo(io.MultiWriter(a, b), file)
+	return hex.EncodeToString(a.Sum(nil)), hex.EncodeToString(b.Sum(nil)), err
+}
+
+func copyTo(w io.Writer, file string) error {
+	f, err := os.Open(file)
 	if err != nil {
-		return "", err
+		return err
 	}
 	defer f.Close()
-	h := sha512.New()
-	if _, err := io.Copy(h, f); err != nil {
-		return "", err
-	}
-	return hex.EncodeToString(h.Sum(nil)), nil
+	_, err = io.Copy(w, f)
+	return err
 }

@@ -41,6 +41,7 @@ import (
 	spdxjson "github.com/spdx/tools-golang/json"
 	spdx "github.com/spdx/tools-golang/spdx/v2/v2_3"
 	"golang.org/x/crypto/x509roots/fallback/bundle"
+	"sigs.k8s.io/yaml"
 
 	"kubernetes-dra/hack/pkg/dist/binaries"
 	"kubernetes-dra/hack/pkg/dist/image"
@@ -327,7 +328,7 @@ func checkBill(t *testing.T, o Options, arch, dir string, headers map[string]*ta
 		if header.Typeflag != tar.TypeReg {
 			continue
 		}
-		if want, err := sumFile(filepath.Join(dir, name)); err != nil || files[name] != want {
+		if _, want, err := sumsOf(filepath.Join(dir, name)); err != nil || files[name] != want {
 			t.Errorf("sum of %s: got %q, want %q, %v", name, files[name], want, err)
 		}
 		delete(files, name)
@@ -335,7 +336,7 @@ func checkBill(t *testing.T, o Options, arch, dir string, headers map[string]*ta
 	if len(files) > 0 {
 		t.Errorf("the bill has files that are not there: %v", files)
 	}
-	sum, err := sumFile(filepath.Join(o.Output, TarballName(arch)))
+	_, sum, err := sumsOf(filepath.Join(o.Output, TarballName(arch)))
 	if sums := doc.Packages[0].PackageChecksums; err != nil || len(sums) != 1 || sums[0].Value != sum {
 		t.Errorf("sum of the tarball: got %v, want %q, %v", sums, sum, err)
 	}
@@ -425,37 +426,21 @@ func TestErrors(t *testing.T) {
 }
 
 func TestLicences(t *testing.T) {
-	dir := t.TempDir()
-	for _, name := range []string{"LICENSE", "Licence.md", "COPYING", "NOTICE", "LICENSE-MIT", "PATENTS", "licenses.go", "README", "LICENSES/x"} {
-		writeFile(t, filepath.Join(dir, name), "")
+	for name, want := range map[string]bool{"LICENSE": true, "Licence.md": true, "COPYING": true, "NOTICE": true, "LICENSE-MIT": true, "PATENTS": true,
+		"licenses.go": false, "README": false} {
+		if got := licenceName.MatchString(name); got != want {
+			t.Errorf("%s: %t", name, got)
+		}
 	}
-	found, err := licencesIn(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got, want := slices.Sorted(maps.Keys(found)), []string{"COPYING", "LICENSE", "LICENSE-MIT", "Licence.md", "NOTICE", "PATENTS"}; !slices.Equal(got, want) {
-		t.Errorf("got %q, want %q", got, want)
-	}
-
 	o := newOptions(t)
-	for name, test := range map[string]struct {
-		m    module
-		want string
-	}{
-		"unknown":    {module{path: "example.com/unknown", version: "v1.0.0"}, "does not know where"},
-		"no licence": {module{path: "k8s.io/kubernetes"}, "has no licence"},
+	tree := o.Build.Tree
+	for want, m := range map[string]module{
+		"does not know where": {path: "example.com/unknown", version: "v1.0.0"},
+		"has no licence":      {path: "./staging/src/k8s.io/api"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			if name == "no licence" {
-				if err := os.Remove(filepath.Join(o.Build.Tree, "LICENSE")); err != nil && !errors.Is(err, fs.ErrNotExist) {
-					t.Fatal(err)
-				}
-			}
-			err := (&contents{}).addLicences(t.Context(), o.Build.Tree, []*module{&test.m})
-			if err == nil || !strings.Contains(err.Error(), test.want) {
-				t.Errorf("want an error with %q, got %v", test.want, err)
-			}
-		})
+		if err := copyLicences(t.Context(), t.TempDir(), tree, []*module{&m}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("want an error with %q, got %v", want, err)
+		}
 	}
 }
 
@@ -490,11 +475,12 @@ func TestAuthorities(t *testing.T) {
 
 func TestConfigurations(t *testing.T) {
 	o := newOptions(t)
-	for name, test := range map[string]struct {
-		write func() ([]byte, error)
-		want  string
-	}{
-		"kind": {o.kindConfig, `apiVersion: kind.x-k8s.io/v1alpha4
+	dir := t.TempDir()
+	if err := o.configurations(dir); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{
+		"kind.yaml": `apiVersion: kind.x-k8s.io/v1alpha4
 featureGates:
   A: true
   B: true
@@ -505,8 +491,8 @@ nodes:
 runtimeConfig:
   example.com/v1: "true"
   example.com/v2: "true"
-`},
-		"kubeadm": {o.kubeadmConfig, `apiServer:
+`,
+		"kubeadm.yaml": `apiServer:
   extraArgs:
   - name: feature-gates
     value: A=true,B=true
@@ -541,20 +527,29 @@ kind: InitConfiguration
 nodeRegistration:
   ignorePreflightErrors:
   - C
-`},
+`,
 	} {
-		content, err := test.write()
-		if err != nil {
-			t.Fatal(err)
-		}
 		var got strings.Builder
-		for line := range strings.Lines(string(content)) {
+		for line := range strings.Lines(string(readFile(t, dir, name))) {
 			if !strings.HasPrefix(line, "#") {
 				got.WriteString(line)
 			}
 		}
-		if got.String() != test.want {
-			t.Errorf("%s: got\n%s\nwant\n%s", name, got.String(), test.want)
+		if got.String() != want {
+			t.Errorf("%s: got\n%s\nwant\n%s", name, got.String(), want)
+		}
+	}
+	// A release may have neither gates nor APIs to turn on.
+	o.Gates, o.RuntimeConfig, o.IgnoredPreflightErrors = nil, nil, nil
+	if err := o.configurations(dir); err != nil {
+		t.Fatal(err)
+	}
+	for name := range templates {
+		for document := range strings.SplitSeq(string(readFile(t, dir, name)), "---\n") {
+			var got map[string]any
+			if err := yaml.Unmarshal([]byte(document), &got); err != nil || got["kind"] == nil || slices.Contains(slices.Collect(maps.Values(got)), nil) {
+				t.Errorf("%s: %v, %v", name, got, err)
+			}
 		}
 	}
 }
