@@ -171,12 +171,12 @@ save: ## Take edits made inside the tree back into the overlay. FEATURE=<slug> f
 	@$(CARRY) save --release "$(RELEASE)" $(if $(FEATURE),--feature $(FEATURE))
 
 .PHONY: update
-update: ## Write what is derived: API delta, tables and files in documents, canonical seams, gofmt.
+update: ## Write what is derived: generated code, API delta, tables and files in documents, canonical seams, gofmt.
 	@$(CARRY) verify --update
 
 .PHONY: port
-port: ## Bring the overlay to another release by three-way merges, in a git work tree. FROM=1.36 TO=1.37 [OUT=dir]
-	@$(CARRY) port $(if $(FROM),--from $(FROM)) $(if $(TO),--to $(TO)) $(if $(OUT),--out "$(OUT)")
+port: ## Bring the overlay to another release: git cherry-pick, then seams for it. FROM=1.36 TO=1.37
+	@$(CARRY) port $(if $(FROM),--from $(FROM)) $(if $(TO),--to $(TO))
 
 .PHONY: pin
 pin: ## Pin the version that the ledger has for RELEASE.

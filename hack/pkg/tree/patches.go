@@ -108,7 +108,7 @@ func (t *Tree) CheckPatches(ctx context.Context, state *State) error {
 	if _, err := clone.Run(ctx, "checkout", "--quiet", "--detach", state.Base); err != nil {
 		return err
 	}
-	args := []string{"-c", "user.name=carry", "-c", "user.email=carry@kubernetes-dra.invalid", "am", "--quiet", "--"}
+	args := []string{"-c", "user.name=" + authorName, "-c", "user.email=" + authorMail, "am", "--quiet", "--"}
 	for _, name := range names {
 		args = append(args, filepath.Join(tmp, name))
 	}

@@ -54,14 +54,8 @@ type Verifier struct {
 	Ledger *ledger.Ledger
 	// Update writes what is derived instead of complaining about it.
 	Update bool
-	// Known leaves out what needs the tree of a release other than the default one, if the
-	// repository remembers it for the same input: all of that passed when it was written.
-	Known bool
 	// Tree returns the tree of a release, ready to be built.
 	Tree func(release string) (*tree.Tree, error)
-	// CheckGenerators runs the generators on the untouched base of a built
-	// tree, and fails if they change something.
-	CheckGenerators func(ctx context.Context, t *tree.Tree, s *tree.State) error
 	// Log tells the user what is going on.
 	Log func(format string, args ...any)
 
@@ -177,7 +171,7 @@ func (v *Verifier) overlay(context.Context) error {
 		switch {
 		case inside, strings.HasPrefix(name, "api/"), strings.HasPrefix(name, "test/cluster/"):
 		case strings.HasPrefix(name, "test/"), strings.HasPrefix(name, "pkg/"), strings.HasPrefix(name, "plugin/"),
-			strings.HasPrefix(name, "staging/"), path.Ext(name) == ".patch" && !strings.Contains(name, "/testdata/"):
+			strings.HasPrefix(name, "staging/"), path.Ext(name) == ".patch" && !strings.Contains(name, "/testdata/") && !strings.HasPrefix(name, "hack/releases/"):
 			errs = append(errs, fmt.Errorf("%s: it is not in the overlay: go.mod's ignore directive does not name a folder with it", name))
 		}
 	}
@@ -489,8 +483,9 @@ func (v *Verifier) vet(ctx context.Context) error {
 	return sys.Run(ctx, sys.Command(ctx, v.Repo, env, "go", "vet", "./...", "kubernetes-dra/cnistatus/..."))
 }
 
-// trees builds the tree of each carried release, and compares the API delta
-// in the repository with the generated one.
+// trees builds the tree of each carried release, which fails if generated.patch is not what
+// belongs to it, and compares the API delta in the repository with the generated one. An
+// update runs the generators where they are needed.
 func (v *Verifier) trees(ctx context.Context) error {
 	// Generators use one CPU for a large part of their time.
 	const parallel = 2
@@ -515,13 +510,11 @@ func (v *Verifier) tree(ctx context.Context, r *ledger.Release) error {
 	if err != nil {
 		return err
 	}
-	if content, err := v.known(ctx, t); err != nil {
-		return fmt.Errorf("release %s: %w", r.Name, err)
-	} else if content != "" {
-		v.Log("release %s: the tree is not built: %s has it for the same input", r.Name, tree.KnownFile(r.Name))
-		return v.tested(r, content)
+	build := t.Build
+	if v.Update {
+		build = t.UpdateGenerated
 	}
-	state, err := t.Build(ctx)
+	state, err := build(ctx)
 	if err != nil {
 		return fmt.Errorf("release %s: %w", r.Name, err)
 	}
@@ -530,42 +523,7 @@ func (v *Verifier) tree(ctx context.Context, r *ledger.Release) error {
 	if contentErr == nil {
 		contentErr = v.tested(r, content)
 	}
-	err = errors.Join(err, contentErr)
-	if generatorErr := v.CheckGenerators(ctx, t, state); generatorErr != nil {
-		err = errors.Join(err, fmt.Errorf("release %s: %w", r.Name, generatorErr))
-	}
-	if err != nil {
-		return err
-	}
-	return v.remember(ctx, t, content)
-}
-
-// known returns the tree of a release if it need not be built.
-func (v *Verifier) known(ctx context.Context, t *tree.Tree) (string, error) {
-	if !v.Known {
-		return "", nil
-	}
-	if r, err := v.Ledger.Default(); err != nil || r.Name == t.Release.Name {
-		return "", err
-	}
-	return t.Known(ctx, codegen.DeltaDir("", t.Release.Name))
-}
-
-// remember checks what the repository remembers of a tree that passed all else. If that is about
-// another input, only an update writes it: it is needed to be fast, and for nothing else.
-func (v *Verifier) remember(ctx context.Context, t *tree.Tree, content string) error {
-	delta := codegen.DeltaDir("", t.Release.Name)
-	switch remembered, err := t.CheckKnown(ctx, content, delta); {
-	case err != nil:
-		return err
-	case remembered:
-		return nil
-	case v.Update:
-		v.Log("updated %s", tree.KnownFile(t.Release.Name))
-		return t.RememberKnown(ctx, content, delta)
-	}
-	v.Log("release %s: \"make update\" writes its tree to %s, for faster tests in other clones", t.Release.Name, tree.KnownFile(t.Release.Name))
-	return nil
+	return errors.Join(err, contentErr)
 }
 
 // tested says whether a tree is the one that the tests passed on. If it is another one, that

@@ -405,54 +405,6 @@ func TestTested(t *testing.T) {
 	}
 }
 
-// A release other than the default one is not built if its tree is known and somebody asks
-// for that. Only an update makes it known.
-func TestKnown(t *testing.T) {
-	v := repository(t)
-	var log []string
-	v.Log = func(format string, args ...any) { log = append(log, fmt.Sprintf(format, args...)) }
-	open := func() *tree.Tree {
-		o, err := tree.New(v.Repo, v.Ledger, "1.36")
-		if err != nil {
-			t.Fatal(err)
-		}
-		o.Open = func(context.Context) (tree.Upstream, error) { return fakeUpstream{}, nil }
-		return o
-	}
-	write(t, v, "hack/releases/1.36/go.sum", "sum\n")
-	content := strings.Repeat("1", 40)
-	expect := func(what, want string) {
-		t.Helper()
-		if got, err := v.known(t.Context(), open()); err != nil || got != want {
-			t.Errorf("%s: got %q, %v, want %q", what, got, err, want)
-		}
-	}
-	v.Known = true
-	if err := v.remember(t.Context(), open(), content); err != nil || len(log) != 1 || !strings.Contains(log[0], "make update") {
-		t.Errorf("got %v, %q", err, log)
-	}
-	expect("not remembered", "")
-	v.Update = true
-	if err := v.remember(t.Context(), open(), content); err != nil {
-		t.Error(err)
-	}
-	v.Update = false
-	expect("the default release", "")
-	v.Ledger.DefaultRelease = "1.35"
-	for i := range v.Ledger.Releases {
-		v.Ledger.Releases[i].State = ledger.Carried
-	}
-	expect("another release", content)
-	v.Known = false
-	expect("nobody asks", "")
-	if err := v.remember(t.Context(), open(), content); err != nil || len(log) != 2 {
-		t.Errorf("got %v, %q", err, log)
-	}
-	if err := v.remember(t.Context(), open(), strings.Repeat("2", 40)); err == nil || !strings.Contains(err.Error(), "tree.sum says") {
-		t.Errorf("another tree: got %v", err)
-	}
-}
-
 func TestShell(t *testing.T) {
 	if _, err := exec.LookPath("shellcheck"); err != nil {
 		t.Skip("shellcheck is not installed")

@@ -71,13 +71,6 @@ func PinDir(release string) string { return path.Join("hack/releases", release) 
 // tree is made from it.
 const TestedFile = "tested.yaml"
 
-// GeneratorsFile stands there, too: with which generators it was found that they change
-// nothing in the untouched release. No tree is made from it.
-const GeneratorsFile = "generators.sum"
-
-// TreeFile stands there, too: the tree that was built, and a checksum of what from.
-const TreeFile = "tree.sum"
-
 // Open opens the untouched tree of a release. One that is planned need not have a pin, see
 // [Preview].
 func Open(ctx context.Context, repo string, release *ledger.Release) (*Source, error) {
