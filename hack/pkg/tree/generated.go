@@ -33,7 +33,6 @@ import (
 	"kubernetes-dra/hack/pkg/git"
 	"kubernetes-dra/hack/pkg/sys"
 	"kubernetes-dra/hack/pkg/tree/overlay"
-	"kubernetes-dra/hack/pkg/tree/patch"
 	"kubernetes-dra/hack/pkg/tree/upstream"
 )
 
@@ -53,7 +52,10 @@ const (
 `
 )
 
-var generatedLines = regexp.MustCompile(`\A# [^\n]*\n# [^\n]*\n# format: (\S+)\n(?:# key: ([0-9a-f]{64})\n# sha256: ([0-9a-f]{64})\n)?`)
+var (
+	markers        = regexp.MustCompile(`(?m)^(<<<<<<<|>>>>>>>) `)
+	generatedLines = regexp.MustCompile(`\A# [^\n]*\n# [^\n]*\n# format: (\S+)\n(?:# key: ([0-9a-f]{64})\n# sha256: ([0-9a-f]{64})\n)?`)
+)
 
 // GeneratedFile is where the generated code of a release is recorded, relative to the
 // repository.
@@ -75,7 +77,7 @@ func (t *Tree) readGenerated(key string) ([]byte, error) {
 	} else if err != nil {
 		return nil, err
 	}
-	if patch.HasMarkers(data) {
+	if markers.Match(data) {
 		return nil, errors.New("it has the conflict of a merge")
 	}
 	head := generatedLines.FindSubmatch(data)
@@ -178,28 +180,36 @@ func (b *build) commitGenerated(ctx context.Context, _ Upstream, features []over
 	return err
 }
 
-// applyGenerated applies generated.patch to the features, in an index of its own, and
-// returns the tree.
+// applyGenerated applies generated.patch to the features, and returns the tree.
 func (b *build) applyGenerated(ctx context.Context, key string) (string, error) {
 	body, err := b.readGenerated(key)
 	if err != nil {
 		return "", err
 	}
+	return inIndex(ctx, b.repo(), b.state.Written(), func(env []string) error {
+		if len(body) == 0 {
+			return nil // git takes it for an accident
+		}
+		_, err := b.repo().Output(ctx, bytes.NewReader(body), env, "apply", "--cached", "--whitespace=nowarn")
+		return err
+	})
+}
+
+// inIndex changes a commit in an index of its own, and returns the tree.
+func inIndex(ctx context.Context, repo git.Dir, commit string, change func(env []string) error) (string, error) {
 	tmp, err := os.MkdirTemp("", "carry-index-")
 	if err != nil {
 		return "", err
 	}
 	defer os.RemoveAll(tmp)
 	env := []string{"GIT_INDEX_FILE=" + filepath.Join(tmp, "index")}
-	if _, err := b.repo().Output(ctx, nil, env, "read-tree", b.state.Written()); err != nil {
+	if _, err := repo.Output(ctx, nil, env, "read-tree", commit); err != nil {
 		return "", err
 	}
-	if len(body) > 0 { // git takes an empty one for an accident
-		if _, err := b.repo().Output(ctx, bytes.NewReader(body), env, "apply", "--cached", "--whitespace=nowarn"); err != nil {
-			return "", err
-		}
+	if err := change(env); err != nil {
+		return "", err
 	}
-	out, err := b.repo().Output(ctx, nil, env, "write-tree")
+	out, err := repo.Output(ctx, nil, env, "write-tree")
 	return strings.TrimSpace(string(out)), err
 }
 

@@ -22,8 +22,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-
-	"kubernetes-dra/hack/pkg/git"
 )
 
 // Patches writes the commits of the tree as a series for "git am", into the
@@ -80,47 +78,32 @@ func (t *Tree) series(ctx context.Context, state *State, dir string) ([]string, 
 	return names, nil
 }
 
-// CheckPatches applies the series to the untouched release with git am, in a clone,
-// and fails if that does not give the very tree that was built.
+// CheckPatches applies the series to the untouched release, and fails if that does not give
+// the very tree that was built.
 func (t *Tree) CheckPatches(ctx context.Context, state *State) error {
-	tmp, err := os.MkdirTemp("", "carry-am-")
+	tmp, err := os.MkdirTemp("", "carry-series-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(tmp)
 	names, err := t.series(ctx, state, tmp)
-	if err != nil || len(names) == 0 {
-		return err
-	}
-	clone := git.Dir(filepath.Join(tmp, "kubernetes"))
-	if _, err := t.git().Run(ctx, "clone", "--quiet", "--shared", "--no-checkout", "--", t.Dir(), string(clone)); err != nil {
-		return err
-	}
-	// The index has all files, the work tree only those that the series needs.
-	changed, err := pathsOf(diffTrees(ctx, t.git(), state.Base, state.Head))
 	if err != nil {
 		return err
 	}
-	patterns := "/" + strings.Join(changed, "\n/") + "\n"
-	if _, err := clone.Output(ctx, strings.NewReader(patterns), nil, "sparse-checkout", "set", "--no-cone", "--stdin"); err != nil {
-		return err
-	}
-	if _, err := clone.Run(ctx, "checkout", "--quiet", "--detach", state.Base); err != nil {
-		return err
-	}
-	args := []string{"-c", "user.name=" + authorName, "-c", "user.email=" + authorMail, "am", "--quiet", "--"}
-	for _, name := range names {
-		args = append(args, filepath.Join(tmp, name))
-	}
-	if _, err := clone.Run(ctx, args...); err != nil {
-		return fmt.Errorf("release %s: the series does not apply: %w", t.Release.Name, err)
-	}
-	different, err := diffTrees(ctx, clone, state.Head, "HEAD")
+	tree, err := inIndex(ctx, t.git(), state.Base, func(env []string) error {
+		for _, name := range names {
+			if _, err := t.git().Output(ctx, nil, env, "apply", "--cached", "--whitespace=nowarn", filepath.Join(tmp, name)); err != nil {
+				return fmt.Errorf("release %s: the series does not apply: %w", t.Release.Name, err)
+			}
+		}
+		return nil
+	})
 	if err != nil {
 		return err
 	}
-	if len(different) > 0 {
-		return fmt.Errorf("release %s: git am of the series does not give the tree that was built: %s differ", t.Release.Name, summary(different))
+	different, err := diffTrees(ctx, t.git(), state.Head, tree)
+	if err == nil && len(different) > 0 {
+		err = fmt.Errorf("release %s: the series does not give the tree that was built: %s differ", t.Release.Name, summary(different))
 	}
-	return nil
+	return err
 }

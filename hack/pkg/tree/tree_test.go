@@ -1326,8 +1326,8 @@ func TestCheckPatches(t *testing.T) {
 	// What a merge changes is in no patch.
 	merge := f.gitOutput("-c", "user.name=x", "-c", "user.email=x@x", "commit-tree", "-m", "merge", "-p", s.Head, "-p", s.Base, s.Base+"^{tree}")
 	s.Head = merge
-	f.wantError(f.CheckPatches(t.Context(), s), "release 1.36: git am of the series does not give the tree that was built: ", plugin)
-	if left, err := filepath.Glob(filepath.Join(os.TempDir(), "carry-am-*")); err != nil || len(left) > 0 {
+	f.wantError(f.CheckPatches(t.Context(), s), "release 1.36: the series does not give the tree that was built: ", plugin)
+	if left, err := filepath.Glob(filepath.Join(os.TempDir(), "carry-series-*")); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %q, %v", left, err)
 	}
 	// Nothing is carried.

@@ -77,7 +77,6 @@ func (v *Verifier) Run(ctx context.Context) error {
 	}{
 		{"pins", v.pins},
 		{"overlay", v.overlay},
-		{"sharing", v.sharing},
 		{"redundant files", v.redundant},
 		{"seams", v.seams},
 		{"seams without each of the features", v.drops},
@@ -187,24 +186,6 @@ func (v *Verifier) overlay(context.Context) error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// sharing reports how much of the overlay the carried releases share. Whatever
-// it is, it is no failure.
-func (v *Verifier) sharing(context.Context) error {
-	entries, err := overlay.Scan(v.Repo, v.Ledger)
-	if err != nil {
-		return err
-	}
-	s, err := overlay.Share(v.Repo, entries, v.Ledger)
-	if err != nil {
-		return err
-	}
-	v.Log("the overlay has %d files with %d lines:", s.Total.Files, s.Total.Lines)
-	for line := range strings.Lines(s.String()) {
-		v.Log("%s", strings.TrimRight(line, " \n"))
-	}
-	return nil
 }
 
 // longSeam is the number of added lines from which on a seam is named.
