@@ -28,38 +28,24 @@ import (
 // folder patches beside the tree, and returns the names of the files. What
 // people wrote comes first, generated code last.
 func (t *Tree) Patches(ctx context.Context) ([]string, error) {
-	state, err := t.Build(ctx)
-	if err != nil {
-		return nil, err
-	}
 	unlock, err := t.lock(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	dir, tmp := filepath.Join(t.Output, "patches"), filepath.Join(t.Output, ".patches.new")
-	if err := os.RemoveAll(tmp); err != nil {
-		return nil, err
-	}
-	defer os.RemoveAll(tmp)
-	names, err := t.series(ctx, state, tmp)
+	state, err := t.build(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if len(names) == 0 {
-		return nil, fmt.Errorf("release %s carries nothing: no patches", t.Release.Name)
-	}
+	dir := filepath.Join(t.Output, "patches")
 	if err := os.RemoveAll(dir); err != nil {
 		return nil, err
 	}
-	if err := os.Rename(tmp, dir); err != nil {
-		return nil, err
+	files, err := t.series(ctx, state, dir)
+	if err == nil && len(files) == 0 {
+		err = fmt.Errorf("release %s carries nothing: no patches", t.Release.Name)
 	}
-	var files []string
-	for _, name := range names {
-		files = append(files, filepath.Join(dir, name))
-	}
-	return files, nil
+	return files, err
 }
 
 // series writes the commits as files into a folder, and returns their names.
@@ -68,14 +54,10 @@ func (t *Tree) series(ctx context.Context, state *State, dir string) ([]string, 
 	out, err := t.git().Run(ctx, "format-patch", "--output-directory", dir, "--no-signature", "--zero-commit",
 		"--no-numbered", "--no-renames", "--binary", "--full-index", "--unified=3", "--diff-algorithm=myers",
 		state.Base+".."+state.Head)
-	if err != nil {
+	if err != nil || out == "" {
 		return nil, err
 	}
-	var names []string
-	for name := range strings.Lines(out) {
-		names = append(names, filepath.Base(strings.TrimSpace(name)))
-	}
-	return names, nil
+	return strings.Split(out, "\n"), nil
 }
 
 // CheckPatches applies the series to the untouched release, and fails if that does not give
@@ -86,13 +68,13 @@ func (t *Tree) CheckPatches(ctx context.Context, state *State) error {
 		return err
 	}
 	defer os.RemoveAll(tmp)
-	names, err := t.series(ctx, state, tmp)
+	files, err := t.series(ctx, state, tmp)
 	if err != nil {
 		return err
 	}
 	tree, err := inIndex(ctx, t.git(), state.Base, func(env []string) error {
-		for _, name := range names {
-			if _, err := t.git().Output(ctx, nil, env, "apply", "--cached", "--whitespace=nowarn", filepath.Join(tmp, name)); err != nil {
+		for _, name := range files {
+			if _, err := t.git().Output(ctx, nil, env, "apply", "--cached", "--whitespace=nowarn", name); err != nil {
 				return fmt.Errorf("release %s: the series does not apply: %w", t.Release.Name, err)
 			}
 		}

@@ -347,25 +347,23 @@ func (r *Release) validate() error {
 // validateStandIns checks what the ledger alone can tell about them.
 func (r *Release) validateStandIns() error {
 	var errs []error
-	seen := map[string]bool{}
-	for _, s := range r.StandIns {
-		fail := func(format string, args ...any) {
-			errs = append(errs, fmt.Errorf("stand-in for %s: %w", s.Module, fmt.Errorf(format, args...)))
+	own := r.StagingVersion()
+	for i, s := range r.StandIns {
+		var err error
+		switch isSame := func(other StandIn) bool { return other.Module == s.Module }; {
+		case s.Module == "" || strings.TrimSpace(s.Why) == "":
+			err = errors.New("module, version and why are all needed")
+		case s.Version == own:
+			err = fmt.Errorf("%s is the version of the release itself: remove the stand-in", own)
+		case !semver.IsValid(s.Version) || semver.MajorMinor(s.Version) != semver.MajorMinor(own):
+			err = fmt.Errorf("version %q is not one of %s", s.Version, semver.MajorMinor(own))
+		case slices.ContainsFunc(r.StandIns[:i], isSame):
+			err = errors.New("it is listed twice")
+		case slices.Contains(r.MissingModules, s.Module):
+			err = errors.New("it is one of missingModules, too: remove it there")
 		}
-		if s.Module == "" || strings.TrimSpace(s.Why) == "" {
-			fail("module, version and why are all needed")
-		}
-		if own := r.StagingVersion(); s.Version == own {
-			fail("%s is the version of the release itself: remove the stand-in", own)
-		} else if !semver.IsValid(s.Version) || semver.MajorMinor(s.Version) != semver.MajorMinor(own) {
-			fail("version %q is not one of %s", s.Version, semver.MajorMinor(own))
-		}
-		if seen[s.Module] {
-			fail("it is listed twice")
-		}
-		seen[s.Module] = true
-		if slices.Contains(r.MissingModules, s.Module) {
-			fail("it is one of missingModules, too: remove it there")
+		if err != nil {
+			errs = append(errs, fmt.Errorf("stand-in for %s: %w", s.Module, err))
 		}
 	}
 	return errors.Join(errs...)
@@ -445,9 +443,6 @@ func (l *Ledger) Known(name string) (*Release, error) {
 	}
 	return nil, fmt.Errorf("unknown release %q: the ledger has %s", name, strings.Join(l.names(nil), ", "))
 }
-
-// HasRelease says whether the ledger knows the release, carried or planned.
-func (l *Ledger) HasRelease(name string) bool { return l.find(name) != nil }
 
 // Default is the release that is taken when nobody names one.
 func (l *Ledger) Default() (*Release, error) {
