@@ -27,10 +27,11 @@ import (
 
 func init() {
 	register(command{
-		name:  "generate",
-		args:  "[--release 1.36] [--all] [--check-base | step...]",
-		short: "run the code generators in the tree again, as it is now; nothing gets committed",
-		run:   runGenerate,
+		name:       "generate",
+		args:       "[--release 1.36] [--all] [--check-base | step...]",
+		short:      "run the code generators in the tree again, as it is now; nothing gets committed",
+		positional: true,
+		run:        runGenerate,
 	})
 	register(command{
 		name:  "api-delta",
@@ -110,7 +111,7 @@ func runAPIDelta(ctx context.Context, args []string) error {
 		if err != nil {
 			return err
 		}
-		return fmt.Errorf("the reviewed API delta in %s is not what the tree of %s has:\n\t%s\nrun hack/update-api-delta.sh, and review the change",
+		return fmt.Errorf("the reviewed API delta in %s is not what the tree of %s has:\n\t%s\nrun \"make update\", and review the change",
 			rel, t.Release.Version, strings.Join(problems, "\n\t"))
 	}
 	t.Log("%s: the API delta is as reviewed", t.Release.Version)

@@ -443,6 +443,11 @@ func (l *Ledger) Known(name string) (*Release, error) {
 	if r := l.find(name); r != nil {
 		return r, nil
 	}
+	for _, r := range l.Releases {
+		if strings.HasPrefix(strings.TrimPrefix(name, "v"), r.Name+".") {
+			return nil, fmt.Errorf("release %q: give the minor: %s, which is at %s", name, r.Name, r.Version)
+		}
+	}
 	return nil, fmt.Errorf("unknown release %q: the ledger has %s", name, strings.Join(l.names(nil), ", "))
 }
 
