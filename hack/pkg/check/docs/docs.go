@@ -46,6 +46,8 @@ type Checker struct {
 	Files []string
 	// Read returns the content of one.
 	Read func(name string) ([]byte, error)
+	// Facts are those that documents may not contradict.
+	Facts *Facts
 }
 
 // Documents are the names of all documents.
@@ -75,6 +77,7 @@ func (c *Checker) Check() error {
 		errs = append(errs, c.links(d, known)...)
 		errs = append(errs, d.addresses()...)
 		errs = append(errs, d.longSentences()...)
+		errs = append(errs, c.Facts.check(d)...)
 		if len(d.raw) > maxReadme && name == Readme {
 			errs = append(errs, fmt.Errorf("%s: it has %d lines, %d are the limit: move text to docs/", name, len(d.raw), maxReadme))
 		}

@@ -118,7 +118,7 @@ func repository(t *testing.T) *Verifier {
 		".gitignore":              "/_output\n",
 		"go.mod":                  "module x\n\nignore (\n\t./_output\n\t./api\n\t./pkg\n\t./test/integration\n)\n",
 		"README.md":               "# Title\n\n<!-- BEGIN features: by carry -->\n\n" + Table(v.Ledger) + "\n<!-- END features -->\n\n[More](docs/x.md).\n",
-		"docs/x.md":               "# X\n\n<!-- BEGIN releases -->\n\n" + Releases(v.Ledger) + "\n<!-- END releases -->\n\n<!-- BEGIN mixed gates -->\n\n" + mixed.Markdown(mixed.Table) + "\n<!-- END mixed gates -->\n\n<!-- BEGIN tested releases -->\n\n" + notTested + "\n<!-- END tested releases -->\n\n<!-- BEGIN upstream's bugs -->\n\n" + bugsTable + "\n<!-- END upstream's bugs -->\n\n<!-- BEGIN file hack/x.yaml -->\n\n```yaml\na: b\n```\n\n<!-- END file hack/x.yaml -->\n",
+		"docs/x.md":               "# X\n\n<!-- BEGIN releases -->\n\n" + Releases(v.Ledger) + "\n<!-- END releases -->\n\n<!-- BEGIN mixed gates -->\n\n" + mixed.Markdown(mixed.Table) + "\n<!-- END mixed gates -->\n\n<!-- BEGIN tested -->\n\n" + notTested + "\n<!-- END tested -->\n\n<!-- BEGIN upstream's bugs -->\n\n" + bugsTable + "\n<!-- END upstream's bugs -->\n\n<!-- BEGIN file hack/x.yaml -->\n\n```yaml\na: b\n```\n\n<!-- END file hack/x.yaml -->\n",
 		"hack/x.yaml":             "a: b\n",
 		bugs.Path:                 "bugs:\n- {upstream: [7], component: kubelet, symptom: It hangs., check: \"a.go: f\", verdicts: {\"1.36\": {carried: one}}}\n",
 		"_output/ignored.go":      "not formatted",
@@ -266,7 +266,7 @@ func TestComplaints(t *testing.T) {
 			"docs/x.md: a table or file in it is not"},
 		"pasted file is gone": {"documents", func(t *testing.T, v *Verifier) { remove(t, v, "hack/x.yaml") }, "docs/x.md: open "},
 		"unknown block": {"documents", func(t *testing.T, v *Verifier) { write(t, v, "docs/y.md", "<!-- BEGIN it -->\n<!-- END it -->\n") },
-			`docs/y.md: nothing knows what stands between "BEGIN it" and its end: want features, mixed gates, releases, tested releases, upstream's bugs, or file`},
+			`docs/y.md: nothing knows what stands between "BEGIN it" and its end: want features, mixed gates, releases, tested, upstream's bugs, or file`},
 		"broken link": {"documents", func(t *testing.T, v *Verifier) { replace(t, v, "README.md", "docs/x.md", "docs/y.md") },
 			`README.md:12: link to "docs/y.md": there is no docs/y.md`},
 	} {
