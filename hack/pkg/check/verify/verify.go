@@ -114,6 +114,7 @@ func (v *Verifier) list(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	v.files = nil
 	for _, name := range git.SplitZ(out) {
 		if _, err := os.Lstat(filepath.Join(v.Repo, name)); err == nil { // not removed
 			v.files = append(v.files, name)
@@ -399,57 +400,28 @@ func (v *Verifier) format(context.Context) error {
 	return errors.Join(errs...)
 }
 
-var licence = regexp.MustCompile(`\ACopyright ([0-9]{4} )?The Kubernetes Authors\.
+var commentSigns = regexp.MustCompile(`(?m)^# ?`)
 
-Licensed under the Apache License, Version 2\.0 \(the "License"\);
-you may not use this file except in compliance with the License\.
-You may obtain a copy of the License at
-
-    http://www\.apache\.org/licenses/LICENSE-2\.0
-
-Unless required by applicable law or agreed to in writing, software
-distributed under the License is distributed on an "AS IS" BASIS,
-WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied\.
-See the License for the specific language governing permissions and
-limitations under the License\.
-`)
+// licence is what the header of Kubernetes has.
+var licence = regexp.MustCompile(`Copyright ([0-9]{4} )?The Kubernetes Authors\.\s+Licensed under the Apache License, Version 2\.0 \(the "License"\);[^\0]*` +
+	`"AS IS" BASIS,\s+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND[^\0]*limitations under the License\.\n`)
 
 // licences checks the header of Go files and of scripts.
 func (v *Verifier) licences(context.Context) error {
 	var errs []error
 	for _, name := range v.files {
-		ext := path.Ext(name)
-		if ext != ".go" && ext != ".sh" {
+		if ext := path.Ext(name); ext != ".go" && ext != ".sh" {
 			continue
 		}
 		content, err := v.read(name)
 		if err != nil {
 			return err
 		}
-		if !hasLicence(string(content), ext) {
+		if !licence.MatchString(commentSigns.ReplaceAllString(string(content), "")) {
 			errs = append(errs, fmt.Errorf("%s: the licence header of Kubernetes is missing", name))
 		}
 	}
 	return errors.Join(errs...)
-}
-
-func hasLicence(content, ext string) bool {
-	if ext == ".go" {
-		// Build constraints may come first.
-		_, header, ok := strings.Cut("\n"+content, "\n/*\n")
-		return ok && licence.MatchString(header)
-	}
-	var header strings.Builder
-	for line := range strings.Lines(content) {
-		if strings.HasPrefix(line, "#!") || header.Len() == 0 && line == "\n" {
-			continue
-		}
-		if !strings.HasPrefix(line, "#") {
-			break
-		}
-		header.WriteString(strings.TrimPrefix(strings.TrimPrefix(line, "#"), " "))
-	}
-	return licence.MatchString(strings.ReplaceAll(header.String(), "\n   http", "\n    http"))
 }
 
 // Shell does nothing but check the shell scripts.

@@ -133,11 +133,7 @@ func repository(t *testing.T) *Verifier {
 		write(t, v, name, content)
 	}
 	for _, p := range []string{"pkg/a.go", "pkg/a_test.go"} {
-		seam, err := patch.Diff(t.Context(), p, []byte(before), []byte(after))
-		if err != nil {
-			t.Fatal(err)
-		}
-		write(t, v, p+".reservedfor.patch", string(seam))
+		writeSeam(t, v, p, "reservedfor", before, after)
 	}
 	if _, err := git.Dir(v.Repo).Run(t.Context(), "init", "--quiet"); err != nil {
 		t.Fatal(err)
@@ -163,6 +159,15 @@ func write(t *testing.T, v *Verifier, name, content string) {
 	if err := os.WriteFile(name, []byte(content), 0o644); err != nil {
 		t.Fatal(err)
 	}
+}
+
+func writeSeam(t *testing.T, v *Verifier, name, slug, before, after string) {
+	t.Helper()
+	seam, err := patch.Diff(t.Context(), name, []byte(before), []byte(after))
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, v, name+"."+slug+".patch", string(seam))
 }
 
 // run runs a check after listing the files.
@@ -208,10 +213,6 @@ func TestComplaints(t *testing.T) {
 			"cmd/x/a.go.fixes.patch: it is not in the overlay"},
 		"used nowhere": {"overlay", func(t *testing.T, v *Verifier) { write(t, v, "pkg/fixes.1.35.go", "") },
 			"pkg/fixes.1.35.go: it is built into no release"},
-		"overlap": {"overlay", func(t *testing.T, v *Verifier) {
-			write(t, v, "pkg/fixes.1.36.go", "")
-			write(t, v, "pkg/fixes.1.35-1.36.go", "")
-		}, "both hold for release 1.36"},
 		"feature without files": {"overlay", func(t *testing.T, v *Verifier) {
 			remove(t, v, "pkg/fixes_test.go")
 			remove(t, v, "test/integration/fixes")
@@ -222,10 +223,6 @@ func TestComplaints(t *testing.T) {
 			replace(t, v, "pkg/a.go.reservedfor.patch", "@@ -1,5 +1,6 @@", "@@ -2,5 +2,6 @@")
 		},
 			"pkg/a.go.reservedfor.patch: it is not written as carry writes seams"},
-		"seam with index line": {"seams", func(t *testing.T, v *Verifier) {
-			replace(t, v, "pkg/a.go.reservedfor.patch", "--- a/", "index 1..2\n--- a/")
-		},
-			"it is not written as carry writes seams"},
 		"test changed without reason": {"tests", func(t *testing.T, v *Verifier) { v.Ledger.Features[1].Tests = nil },
 			"feature reservedfor: a seam changes upstream's test pkg/a_test.go: say under tests why"},
 		"test helper changed without reason": {"tests", func(t *testing.T, v *Verifier) {
@@ -248,19 +245,7 @@ func TestComplaints(t *testing.T) {
 		"no licence":    {"licences", func(t *testing.T, v *Verifier) { write(t, v, "hack/x.go", "package hack\n") }, "hack/x.go: the licence header"},
 		"licence of a script": {"licences", func(t *testing.T, v *Verifier) { replace(t, v, "hack/x.sh", "Version 2.0", "Version 3.0") },
 			"hack/x.sh: the licence header"},
-		"table": {"documents", func(t *testing.T, v *Verifier) { v.Ledger.Features[0].Title = "other" }, "README.md: a table or file in it is not"},
-		"table of gates": {"documents", func(t *testing.T, v *Verifier) { replace(t, v, "docs/x.md", "refused by the kubelet", "works") },
-			"docs/x.md: a table or file in it is not"},
-		"table of tests": {"documents", func(t *testing.T, v *Verifier) { replace(t, v, "docs/x.md", "not yet", "today") },
-			"docs/x.md: a table or file in it is not"},
-		"table of bugs": {"documents", func(t *testing.T, v *Verifier) { replace(t, v, "docs/x.md", "It hangs.", "It works.") },
-			"docs/x.md: a table or file in it is not"},
-		"bug without verdict": {"documents", func(t *testing.T, v *Verifier) {
-			write(t, v, bugs.Path, "bugs:\n- {upstream: [7], component: kubelet, symptom: It hangs., check: f}\n")
-		}, bugs.Path + `: bug [7] "It hangs.": release 1.36 has no verdict`},
-		"record of tests": {"documents", func(t *testing.T, v *Verifier) { write(t, v, tested.File("1.36"), "}") }, tested.File("1.36") + ": "},
-		"table without end": {"documents", func(t *testing.T, v *Verifier) { replace(t, v, "docs/x.md", "END mixed", "BEGIN mixed") },
-			`docs/x.md: the comment "END mixed gates"`},
+		"table":    {"documents", func(t *testing.T, v *Verifier) { v.Ledger.Features[0].Title = "other" }, "README.md: a table or file in it is not"},
 		"no table": {"documents", func(t *testing.T, v *Verifier) { write(t, v, "README.md", "# Title\n") }, `no document has the comments "BEGIN features"`},
 		"pasted file": {"documents", func(t *testing.T, v *Verifier) { write(t, v, "hack/x.yaml", "a: c\n") },
 			"docs/x.md: a table or file in it is not"},
@@ -475,11 +460,7 @@ func TestDrops(t *testing.T) {
 	}
 	fixed := strings.Replace(before, "4\n", "4, fixed\n", 1)
 	for slug, change := range map[string][2]string{"fixes": {before, fixed}, "reservedfor": {fixed, strings.Replace(fixed, "3\n", "3\nx\n", 1)}} {
-		seam, err := patch.Diff(t.Context(), "pkg/a.go", []byte(change[0]), []byte(change[1]))
-		if err != nil {
-			t.Fatal(err)
-		}
-		write(t, v, "pkg/a.go."+slug+".patch", string(seam))
+		writeSeam(t, v, "pkg/a.go", slug, change[0], change[1])
 	}
 	err := v.drops(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "without fixes: pkg/a.go.reservedfor.patch: release 1.36") || strings.Contains(err.Error(), "without reservedfor") {
