@@ -91,7 +91,7 @@ demo: ## 1,000 pods share one claim. Starts a cluster if none runs.
 	@$(CARRY) demo --release "$(RELEASE)"
 
 .PHONY: demo-network
-demo-network: ## Two pods get an additional interface, and its status.
+demo-network: need-root ## Two pods get an additional interface, and its status.
 	@$(CARRY) demo --network --release "$(RELEASE)"
 
 ##@ Test
@@ -135,7 +135,7 @@ lint: deps ## Lint the overlay, our other Go code, and scripts.
 ##@ Test more (no part of make test)
 
 .PHONY: test-kubeadm
-test-kubeadm: ## A release with kubeadm. It needs fixed ports.
+test-kubeadm: need-root ## A release with kubeadm. It needs fixed ports.
 	@$(CARRY) test --release "$(RELEASE)" --kubeadm
 
 .PHONY: test-kind
@@ -144,7 +144,7 @@ test-kind: check-release ## A release as a node image of kind. It needs Docker.
 	@$(CARRY) test --release "$(RELEASE)" --kind
 
 .PHONY: test-faults
-test-faults: ## Components that are killed, hang or leak. STEP_CLOCK=1
+test-faults: need-root ## Components that are killed, hang or leak. STEP_CLOCK=1
 	@STEP_CLOCK="$(STEP_CLOCK)" $(CARRY) test --release "$(RELEASE)" --faults
 
 .PHONY: test-upgrade
@@ -152,19 +152,19 @@ test-upgrade: ## Patched binaries, unpatched, and back. UPGRADE="1.36 1.37"
 	@$(CARRY) test --release "$(RELEASE)" --upgrade --through "$(UPGRADE)"
 
 .PHONY: test-e2e-upstream
-test-e2e-upstream: deps ## Upstream's DRA specs, also unpatched. KUBELET= VARIANT=
+test-e2e-upstream: need-root deps ## Upstream's DRA specs, also unpatched. KUBELET= VARIANT=
 	@$(CARRY) e2e --release "$(RELEASE)" $(if $(KUBELET),--kubelet "$(KUBELET)") $(if $(VARIANT),--variant "$(VARIANT)")
 
 .PHONY: test-e2e-dra
-test-e2e-dra: ## Upstream's tests of upgrades and of gates, also unpatched.
+test-e2e-dra: need-root ## Upstream's tests of upgrades and of gates, also unpatched.
 	@$(CARRY) test --release "$(RELEASE)" --e2e-dra
 
 .PHONY: test-e2e-node
-test-e2e-node: ## Upstream's node specs about DRA, also unpatched.
+test-e2e-node: need-root ## Upstream's node specs about DRA, also unpatched.
 	@$(CARRY) test --release "$(RELEASE)" --e2e-node
 
 .PHONY: test-conformance
-test-conformance: deps ## Conformance: gates off, gates on, unpatched. VARIANT=
+test-conformance: need-root deps ## Conformance: gates off, gates on, unpatched. VARIANT=
 	@$(CARRY) e2e --conformance --release "$(RELEASE)" $(if $(VARIANT),--variant "$(VARIANT)")
 
 .PHONY: fuzz
@@ -204,6 +204,10 @@ pin-images: ## Pin the newest Debian packages for images. MIRROR=
 .PHONY: check-release
 check-release: # Refuses a name of a release before anything is installed or built.
 	@$(CARRY) releases --release "$(RELEASE)" >/dev/null
+
+.PHONY: need-root
+need-root: check-release # Refuses before hours are spent on what only root can do.
+	@[[ $$(id -u) -eq 0 ]] || { echo "make $(MAKECMDGOALS): it starts containerd and a kubelet, which takes root" >&2; exit 1; }
 
 .PHONY: deps
 deps: check-release # What verify needs from the distribution.

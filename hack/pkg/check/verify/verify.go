@@ -27,6 +27,7 @@ import (
 	"fmt"
 	"go/format"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path"
@@ -43,7 +44,6 @@ import (
 	"kubernetes-dra/hack/pkg/tree/codegen"
 	"kubernetes-dra/hack/pkg/tree/ledger"
 	"kubernetes-dra/hack/pkg/tree/overlay"
-	"kubernetes-dra/hack/pkg/tree/patch"
 	"kubernetes-dra/hack/pkg/tree/upstream"
 )
 
@@ -83,7 +83,6 @@ func (v *Verifier) Run(ctx context.Context) error {
 	}{
 		{"pins", v.pins},
 		{"overlay", v.overlay},
-		{"sharing", v.sharing},
 		{"redundant files", v.redundant},
 		{"seams", v.seams},
 		{"seams without each of the features", v.drops},
@@ -196,27 +195,6 @@ func (v *Verifier) overlay(context.Context) error {
 	return errors.Join(errs...)
 }
 
-// sharing reports how much of the overlay the carried releases share. Whatever
-// it is, it is no failure.
-func (v *Verifier) sharing(context.Context) error {
-	entries, err := overlay.Scan(v.Repo, v.Ledger)
-	if err != nil {
-		return err
-	}
-	s, err := overlay.Share(v.Repo, entries, v.Ledger)
-	if err != nil {
-		return err
-	}
-	v.Log("the overlay has %d files with %d lines:", s.Total.Files, s.Total.Lines)
-	for line := range strings.Lines(s.String()) {
-		v.Log("%s", strings.TrimRight(line, " \n"))
-	}
-	return nil
-}
-
-// longSeam is the number of added lines from which on a seam is named.
-const longSeam = 25
-
 // seams checks that the overlay fits each carried release, and that seams are
 // canonical: those of the newest of the releases that they hold for, with as much
 // context as the others allow.
@@ -267,13 +245,6 @@ func (v *Verifier) canonical(ctx context.Context, s seamChanges) error {
 	if err != nil {
 		return err
 	}
-	p, err := patch.Parse(want)
-	if err != nil {
-		return fmt.Errorf("%s: %w", s.Source, err)
-	}
-	if n := p.Added(); n > longSeam {
-		v.Log("long seam, %d added lines: %s", n, s.Source)
-	}
 	return v.derived(s.Source, got, want, "it is not written as carry writes seams (context, line numbers)")
 }
 
@@ -303,47 +274,48 @@ func (v *Verifier) tests(context.Context) error {
 		return err
 	}
 	var errs []error
+	fail := func(f *ledger.Feature, format string, args ...any) {
+		errs = append(errs, fmt.Errorf("feature %s: %w", f.Slug, fmt.Errorf(format, args...)))
+	}
 	for i := range v.Ledger.Features {
 		f := &v.Ledger.Features[i]
-		var changed []string
+		changed := map[string]bool{}
 		for _, e := range entries {
 			if e.Seam && e.Slug == f.Slug && testCode(e.Path) {
-				changed = append(changed, e.Path)
+				changed[e.Path] = true
 			}
 		}
-		var listed []string
 		for _, t := range f.Tests {
-			listed = append(listed, t.Path)
-			if !slices.Contains(changed, t.Path) {
-				errs = append(errs, fmt.Errorf("feature %s: %s is listed under tests, but no seam changes it", f.Slug, t.Path))
+			if !changed[t.Path] {
+				fail(f, "%s is listed under tests, but no seam changes it", t.Path)
 			}
+			delete(changed, t.Path)
 		}
-		slices.Sort(changed)
-		for _, p := range slices.Compact(changed) {
-			if !slices.Contains(listed, p) {
-				errs = append(errs, fmt.Errorf("feature %s: a seam changes upstream's test %s: say under tests why", f.Slug, p))
-			}
+		for _, p := range slices.Sorted(maps.Keys(changed)) {
+			fail(f, "a seam changes upstream's test %s: say under tests why", p)
 		}
 		if f.State == ledger.Carried && f.KEP == 0 && len(f.Carries) == 0 {
-			errs = append(errs, fmt.Errorf("feature %s: it has no KEP: list its changes under carries", f.Slug))
+			fail(f, "it has no KEP: list its changes under carries")
 		}
 		for _, c := range f.Carries {
 			for _, t := range c.Tests {
 				if err := v.testExists(t, entries); err != nil {
-					errs = append(errs, fmt.Errorf("feature %s, carry %q: %w", f.Slug, c.Name, err))
+					fail(f, "carry %q: %w", c.Name, err)
 				}
 			}
 		}
-		for _, r := range v.Ledger.Carried() {
-			// An overlap is reported when the release is built.
-			stages, _ := overlay.Resolve(entries, v.Ledger, r.Name)
-			var built []overlay.Entry
-			for _, s := range stages {
-				built = append(built, s.Entries...)
-			}
+	}
+	for _, r := range v.Ledger.Carried() {
+		// An overlap is reported when the release is built.
+		stages, _ := overlay.Resolve(entries, v.Ledger, r.Name)
+		var built []overlay.Entry
+		for _, s := range stages {
+			built = append(built, s.Entries...)
+		}
+		for _, f := range v.Ledger.FeaturesOf(r.Name) {
 			for _, c := range f.CarriesOf(r.Name) {
 				if !slices.ContainsFunc(c.Tests, func(t string) bool { return v.testExists(t, built) == nil }) {
-					errs = append(errs, fmt.Errorf("feature %s, carry %q: none of its tests is built into release %s: add one, or say under releases where it is carried", f.Slug, c.Name, r.Name))
+					fail(f, "carry %q: none of its tests is built into release %s: add one, or say under releases where it is carried", c.Name, r.Name)
 				}
 			}
 		}

@@ -38,23 +38,15 @@ import (
 	"kubernetes-dra/hack/pkg/tree/upstream"
 )
 
-const header = `/*
-Copyright The Kubernetes Authors.
-
-Licensed under the Apache License, Version 2.0 (the "License");
-you may not use this file except in compliance with the License.
-You may obtain a copy of the License at
-
-    http://www.apache.org/licenses/LICENSE-2.0
-
-Unless required by applicable law or agreed to in writing, software
-distributed under the License is distributed on an "AS IS" BASIS,
-WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-See the License for the specific language governing permissions and
-limitations under the License.
-*/
-
-`
+// header is the licence of this very package.
+var header = func() string {
+	own, err := os.ReadFile("verify.go")
+	if err != nil {
+		panic(err)
+	}
+	text, _, _ := strings.Cut(string(own), "*/")
+	return text + "*/\n\n"
+}()
 
 const ledgerText = `
 revision: 1
@@ -123,7 +115,7 @@ func repository(t *testing.T) *Verifier {
 		bugs.Path:                 "bugs:\n- {upstream: [7], component: kubelet, symptom: It hangs., check: \"a.go: f\", verdicts: {\"1.36\": {carried: one}}}\n",
 		"_output/ignored.go":      "not formatted",
 		"hack/x.go":               header + "package hack\n",
-		"hack/x.sh":               "#!/usr/bin/env bash\n" + shellHeader() + "\necho \"$@\"\n",
+		"hack/x.sh":               "#!/usr/bin/env bash\n# " + shellHeader() + "\necho \"$@\"\n",
 		"pkg/fixes_test.go":       header + "package pkg\n\nfunc TestIt() {}\n",
 		"pkg/reservedfor.go":      "//go:build linux\n\n" + header + "package pkg\n",
 		"test/cluster/x.go":       header + "package cluster\n",
@@ -142,12 +134,7 @@ func repository(t *testing.T) *Verifier {
 }
 
 func shellHeader() string {
-	var b strings.Builder
-	text := strings.TrimSuffix(strings.TrimPrefix(header, "/*\n"), "*/\n\n")
-	for line := range strings.Lines(text) {
-		b.WriteString(strings.TrimRight("# "+strings.TrimSuffix(line, "\n"), " ") + "\n")
-	}
-	return b.String()
+	return strings.ReplaceAll(strings.TrimSuffix(strings.TrimPrefix(header, "/*\n"), "\n*/\n\n"), "\n", "\n# ") + "\n"
 }
 
 func write(t *testing.T, v *Verifier, name, content string) {
@@ -233,11 +220,11 @@ func TestComplaints(t *testing.T) {
 		"reason without seam": {"tests", func(t *testing.T, v *Verifier) { remove(t, v, "pkg/a_test.go.reservedfor.patch") },
 			"pkg/a_test.go is listed under tests, but no seam changes it"},
 		"carry without test": {"tests", func(t *testing.T, v *Verifier) { replace(t, v, "pkg/fixes_test.go", "TestIt", "TestThat") },
-			`feature fixes, carry "one": the overlay has no test pkg/fixes_test.go:TestIt`},
+			`feature fixes: carry "one": the overlay has no test pkg/fixes_test.go:TestIt`},
 		"carry without test in a release": {"tests", func(t *testing.T, v *Verifier) {
 			remove(t, v, "pkg/fixes_test.go")
 			write(t, v, "pkg/fixes_test.1.35.go", header+"package pkg\n\nfunc TestIt() {}\n")
-		}, `feature fixes, carry "one": none of its tests is built into release 1.36`},
+		}, `feature fixes: carry "one": none of its tests is built into release 1.36`},
 		"no carries": {"tests", func(t *testing.T, v *Verifier) { v.Ledger.Features[0].Carries = nil },
 			"feature fixes: it has no KEP"},
 		"not formatted": {"format", func(t *testing.T, v *Verifier) { write(t, v, "hack/x.go", "package  hack\n") }, "hack/x.go: it is not formatted"},
@@ -333,17 +320,12 @@ func TestReleases(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.MissingModules = []string{"k8s.io/sample"}
-	r.StandIns = []ledger.StandIn{{Module: "a", Version: "v0.36.1", Why: "same"}, {Module: "b", Version: "v0.36.0", Why: "other"}, {Module: "c", Version: "v0.36.2", Why: "same\n"}}
+	r.StandIns = []ledger.StandIn{{Module: "a", Version: "v0.36.1", Why: "same\n"}, {Module: "b", Version: "v0.36.0", Why: "other"}}
 	v.Ledger.Releases = append(v.Ledger.Releases, ledger.Release{Name: "1.38", Version: "v1.38.0", Released: r.Released, State: ledger.Carried})
-	const want = "| release | version | of | modules left out |\n" +
-		"|---|---|---|---|\n" +
-		"| 1.36 | v1.36.3 | 2026-07-22 | `k8s.io/sample` |\n" +
-		"| 1.38 | v1.38.0 | 2026-07-22 | – |\n" +
-		"\n| release | module | stands in at | because |\n" +
-		"|---|---|---|---|\n" +
-		"| 1.36 | `a` | v0.36.1 | same |\n" +
-		"| 1.36 | `b` | v0.36.0 | other |\n" +
-		"| 1.36 | `c` | v0.36.2 | same |\n"
+	const want = "| release | version | of | modules left out |\n|---|---|---|---|\n" +
+		"| 1.36 | v1.36.3 | 2026-07-22 | `k8s.io/sample` |\n| 1.38 | v1.38.0 | 2026-07-22 | – |\n" +
+		"\n| release | module | stands in at | because |\n|---|---|---|---|\n" +
+		"| 1.36 | `a` | v0.36.1 | same |\n| 1.36 | `b` | v0.36.0 | other |\n"
 	if got := Releases(v.Ledger); got != want {
 		t.Errorf("got:\n%s\nwant:\n%s", got, want)
 	}
