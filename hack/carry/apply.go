@@ -27,10 +27,11 @@ import (
 
 func init() {
 	register(command{
-		name:  "apply",
-		args:  "<checkout> [--release 1.36] [--skip-generated]",
-		short: "commit the overlay on top of your own git checkout of Kubernetes",
-		run:   runApply,
+		name:       "apply",
+		args:       "<checkout> [--release 1.36] [--skip-generated]",
+		short:      "commit the overlay on top of your own git checkout of Kubernetes",
+		positional: true,
+		run:        runApply,
 	})
 }
 

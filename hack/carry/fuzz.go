@@ -46,9 +46,6 @@ func runFuzz(ctx context.Context, args []string) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	if flags.NArg() > 0 {
-		return fmt.Errorf("unexpected argument %q", flags.Arg(0))
-	}
 	if *duration <= 0 {
 		return fmt.Errorf("--time is %s, want more than 0", *duration)
 	}

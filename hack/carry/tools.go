@@ -25,10 +25,11 @@ import (
 
 func init() {
 	register(command{
-		name:  "tools",
-		args:  "[etcd|kwok|containerd|runc|cni|kind|golangci-lint]...",
-		short: "build third-party programs into _output/tools/bin, and print that path",
-		run:   runTools,
+		name:       "tools",
+		args:       "[etcd|kwok|containerd|runc|cni|kind|golangci-lint]...",
+		short:      "build third-party programs into _output/tools/bin, and print that path",
+		positional: true,
+		run:        runTools,
 	})
 }
 

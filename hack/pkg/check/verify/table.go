@@ -49,7 +49,7 @@ func (v *Verifier) documents(context.Context) error {
 		"features":        Table(v.Ledger),
 		"releases":        Releases(v.Ledger),
 		"mixed gates":     mixed.Markdown(mixed.Table),
-		"tested releases": testedTable,
+		"tested":          testedTable,
 		"upstream's bugs": known.Table(v.Ledger),
 	}
 	// A distribution that takes our patches may have no figures of its own.
@@ -77,7 +77,7 @@ func (v *Verifier) documents(context.Context) error {
 		}
 		return copied, err
 	}
-	c := docs.Checker{Files: v.files, Read: v.read}
+	c := docs.Checker{Files: v.files, Read: v.read, Facts: docs.NewFacts(v.Ledger)}
 	for _, name := range c.Documents() {
 		got, err := v.read(name)
 		if err != nil {
@@ -85,7 +85,7 @@ func (v *Verifier) documents(context.Context) error {
 		}
 		want, err := docs.Fill(name, got, block)
 		if err == nil {
-			err = v.derived(name, got, want, "a table or file in it is not what "+ledger.Path+", "+bugs.Path+", hack/pkg/test/mixed, tested.yaml or the file says")
+			err = v.derived(name, got, want, "a table or file in it is not what "+ledger.Path+", "+bugs.Path+", hack/pkg/test/mixed, hack/releases or the file says")
 		}
 		errs = append(errs, err)
 	}

@@ -27,6 +27,7 @@ import (
 	"fmt"
 	"go/format"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path"
@@ -43,7 +44,6 @@ import (
 	"kubernetes-dra/hack/pkg/tree/codegen"
 	"kubernetes-dra/hack/pkg/tree/ledger"
 	"kubernetes-dra/hack/pkg/tree/overlay"
-	"kubernetes-dra/hack/pkg/tree/patch"
 	"kubernetes-dra/hack/pkg/tree/upstream"
 )
 
@@ -107,6 +107,7 @@ func (v *Verifier) list(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	v.files = nil
 	for _, name := range git.SplitZ(out) {
 		if _, err := os.Lstat(filepath.Join(v.Repo, name)); err == nil { // not removed
 			v.files = append(v.files, name)
@@ -188,9 +189,6 @@ func (v *Verifier) overlay(context.Context) error {
 	return errors.Join(errs...)
 }
 
-// longSeam is the number of added lines from which on a seam is named.
-const longSeam = 25
-
 // seams checks that the overlay fits each carried release, and that seams are
 // canonical: those of the newest of the releases that they hold for, with as much
 // context as the others allow.
@@ -241,13 +239,6 @@ func (v *Verifier) canonical(ctx context.Context, s seamChanges) error {
 	if err != nil {
 		return err
 	}
-	p, err := patch.Parse(want)
-	if err != nil {
-		return fmt.Errorf("%s: %w", s.Source, err)
-	}
-	if n := p.Added(); n > longSeam {
-		v.Log("long seam, %d added lines: %s", n, s.Source)
-	}
 	return v.derived(s.Source, got, want, "it is not written as carry writes seams (context, line numbers)")
 }
 
@@ -277,47 +268,48 @@ func (v *Verifier) tests(context.Context) error {
 		return err
 	}
 	var errs []error
+	fail := func(f *ledger.Feature, format string, args ...any) {
+		errs = append(errs, fmt.Errorf("feature %s: %w", f.Slug, fmt.Errorf(format, args...)))
+	}
 	for i := range v.Ledger.Features {
 		f := &v.Ledger.Features[i]
-		var changed []string
+		changed := map[string]bool{}
 		for _, e := range entries {
 			if e.Seam && e.Slug == f.Slug && testCode(e.Path) {
-				changed = append(changed, e.Path)
+				changed[e.Path] = true
 			}
 		}
-		var listed []string
 		for _, t := range f.Tests {
-			listed = append(listed, t.Path)
-			if !slices.Contains(changed, t.Path) {
-				errs = append(errs, fmt.Errorf("feature %s: %s is listed under tests, but no seam changes it", f.Slug, t.Path))
+			if !changed[t.Path] {
+				fail(f, "%s is listed under tests, but no seam changes it", t.Path)
 			}
+			delete(changed, t.Path)
 		}
-		slices.Sort(changed)
-		for _, p := range slices.Compact(changed) {
-			if !slices.Contains(listed, p) {
-				errs = append(errs, fmt.Errorf("feature %s: a seam changes upstream's test %s: say under tests why", f.Slug, p))
-			}
+		for _, p := range slices.Sorted(maps.Keys(changed)) {
+			fail(f, "a seam changes upstream's test %s: say under tests why", p)
 		}
 		if f.State == ledger.Carried && f.KEP == 0 && len(f.Carries) == 0 {
-			errs = append(errs, fmt.Errorf("feature %s: it has no KEP: list its changes under carries", f.Slug))
+			fail(f, "it has no KEP: list its changes under carries")
 		}
 		for _, c := range f.Carries {
 			for _, t := range c.Tests {
 				if err := v.testExists(t, entries); err != nil {
-					errs = append(errs, fmt.Errorf("feature %s, carry %q: %w", f.Slug, c.Name, err))
+					fail(f, "carry %q: %w", c.Name, err)
 				}
 			}
 		}
-		for _, r := range v.Ledger.Carried() {
-			// An overlap is reported when the release is built.
-			stages, _ := overlay.Resolve(entries, v.Ledger, r.Name)
-			var built []overlay.Entry
-			for _, s := range stages {
-				built = append(built, s.Entries...)
-			}
+	}
+	for _, r := range v.Ledger.Carried() {
+		// An overlap is reported when the release is built.
+		stages, _ := overlay.Resolve(entries, v.Ledger, r.Name)
+		var built []overlay.Entry
+		for _, s := range stages {
+			built = append(built, s.Entries...)
+		}
+		for _, f := range v.Ledger.FeaturesOf(r.Name) {
 			for _, c := range f.CarriesOf(r.Name) {
 				if !slices.ContainsFunc(c.Tests, func(t string) bool { return v.testExists(t, built) == nil }) {
-					errs = append(errs, fmt.Errorf("feature %s, carry %q: none of its tests is built into release %s: add one, or say under releases where it is carried", f.Slug, c.Name, r.Name))
+					fail(f, "carry %q: none of its tests is built into release %s: add one, or say under releases where it is carried", c.Name, r.Name)
 				}
 			}
 		}
@@ -374,57 +366,28 @@ func (v *Verifier) format(context.Context) error {
 	return errors.Join(errs...)
 }
 
-var licence = regexp.MustCompile(`\ACopyright ([0-9]{4} )?The Kubernetes Authors\.
+var commentSigns = regexp.MustCompile(`(?m)^# ?`)
 
-Licensed under the Apache License, Version 2\.0 \(the "License"\);
-you may not use this file except in compliance with the License\.
-You may obtain a copy of the License at
-
-    http://www\.apache\.org/licenses/LICENSE-2\.0
-
-Unless required by applicable law or agreed to in writing, software
-distributed under the License is distributed on an "AS IS" BASIS,
-WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied\.
-See the License for the specific language governing permissions and
-limitations under the License\.
-`)
+// licence is what the header of Kubernetes has.
+var licence = regexp.MustCompile(`Copyright ([0-9]{4} )?The Kubernetes Authors\.\s+Licensed under the Apache License, Version 2\.0 \(the "License"\);[^\0]*` +
+	`"AS IS" BASIS,\s+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND[^\0]*limitations under the License\.\n`)
 
 // licences checks the header of Go files and of scripts.
 func (v *Verifier) licences(context.Context) error {
 	var errs []error
 	for _, name := range v.files {
-		ext := path.Ext(name)
-		if ext != ".go" && ext != ".sh" {
+		if ext := path.Ext(name); ext != ".go" && ext != ".sh" {
 			continue
 		}
 		content, err := v.read(name)
 		if err != nil {
 			return err
 		}
-		if !hasLicence(string(content), ext) {
+		if !licence.MatchString(commentSigns.ReplaceAllString(string(content), "")) {
 			errs = append(errs, fmt.Errorf("%s: the licence header of Kubernetes is missing", name))
 		}
 	}
 	return errors.Join(errs...)
-}
-
-func hasLicence(content, ext string) bool {
-	if ext == ".go" {
-		// Build constraints may come first.
-		_, header, ok := strings.Cut("\n"+content, "\n/*\n")
-		return ok && licence.MatchString(header)
-	}
-	var header strings.Builder
-	for line := range strings.Lines(content) {
-		if strings.HasPrefix(line, "#!") || header.Len() == 0 && line == "\n" {
-			continue
-		}
-		if !strings.HasPrefix(line, "#") {
-			break
-		}
-		header.WriteString(strings.TrimPrefix(strings.TrimPrefix(line, "#"), " "))
-	}
-	return licence.MatchString(strings.ReplaceAll(header.String(), "\n   http", "\n    http"))
 }
 
 // Shell does nothing but check the shell scripts.

@@ -177,19 +177,6 @@ func (h *Hunk) context() (leading, trailing int) {
 	return leading, trailing
 }
 
-// Added counts the lines that the patch adds.
-func (p *Patch) Added() int {
-	n := 0
-	for _, h := range p.Hunks {
-		for _, l := range h.Lines {
-			if l[0] == '+' {
-				n++
-			}
-		}
-	}
-	return n
-}
-
 // HunkError says why and where a hunk does not apply.
 type HunkError struct {
 	// Hunk is its number, from 1, and Header its @@ line.
