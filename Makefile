@@ -43,9 +43,10 @@ VARIANT ?=
 # UPGRADE are the releases that "make test-upgrade" goes through, "1.36 upstream-1.37" for example.
 # "off-1.37" is a release without its feature gates.
 UPGRADE ?=
-# OTHERS=short makes "make test" also test other releases whose tree is the tested one.
-# OTHERS=long adds our integration tests of the other releases.
-OTHERS ?= changed
+# ONLY is the one package for "make test", ./pkg/controller/resourceclaim for example.
+ONLY ?=
+# BUDGET are the minutes that "make test" may take with what is owed of other releases.
+BUDGET ?=
 # STEP_CLOCK=1 lets "make test-faults" set the clock of this machine, ten minutes forward and back.
 STEP_CLOCK ?=
 # QUICK=1 makes "make bench" short.
@@ -60,25 +61,25 @@ CARRY := hack/carry.sh
 ##@ Build
 
 .PHONY: build
-build: ## Build the tree and its binaries into _output/<release>/bin. The default. DBG=1 keeps symbols.
+build: ## The binaries in _output/<release>/bin. The default. DBG=1
 	@$(CARRY) build --release "$(RELEASE)"
 
 .PHONY: tree
-tree: ## Build the Kubernetes tree _output/<release>/kubernetes.
+tree: ## The Kubernetes tree in _output/<release>/kubernetes.
 	@$(CARRY) tree --release "$(RELEASE)"
 
 .PHONY: patches
-patches: ## Write the tree's commits as a series for git am into _output/<release>/patches.
+patches: ## A series for git am in _output/<release>/patches.
 	@$(CARRY) patches --release "$(RELEASE)"
 
 .PHONY: release
-release: ## Server tarballs, images, checksums, SBOM into _output/<release>/release, if the tree is tested. ARCH=amd64,arm64 UNTESTED=1
+release: ## Tarballs, images, SBOM of a tested tree. ARCH= UNTESTED=1
 	@$(CARRY) release --release "$(RELEASE)" $(if $(ARCH),--arch $(ARCH)) $(if $(MIRROR),--mirror $(MIRROR)) $(if $(PROXY_BASE),--proxy-base $(PROXY_BASE)) $(if $(UNTESTED),--untested)
 
 ##@ Run
 
 .PHONY: up
-up: ## Start a cluster on this machine. hack/local-up-cluster.sh has its variables.
+up: ## Start a cluster. hack/local-up-cluster.sh --help says more.
 	@hack/local-up-cluster.sh
 
 .PHONY: down
@@ -86,21 +87,33 @@ down: ## Stop the cluster, and leave nothing behind.
 	@$(CARRY) down --release "$(RELEASE)"
 
 .PHONY: demo
-demo: ## Tell the shared-claim story on a cluster; start one if none runs.
+demo: ## 1,000 pods share one claim. Starts a cluster if none runs.
 	@$(CARRY) demo --release "$(RELEASE)"
 
 .PHONY: demo-network
-demo-network: ## Give two pods an additional interface, and show its status.
+demo-network: need-root ## Two pods get an additional interface, and its status.
 	@$(CARRY) demo --network --release "$(RELEASE)"
 
 ##@ Test
 
 .PHONY: test
-test: deps ## Everything that a contributor must pass, and shortly for other releases that changed. With RELEASE=x: everything for x alone.
-	@$(CARRY) test --release "$(RELEASE)" $(if $(filter file,$(origin RELEASE)),--others $(OTHERS))
+test: deps ## All of ours, then what is owed. ONLY=./pkg/x BUDGET=minutes
+	@$(CARRY) test --release "$(RELEASE)" $(if $(ONLY),--only "$(ONLY)") $(if $(BUDGET),--budget $(BUDGET))
+
+.PHONY: test-owed
+test-owed: deps ## What no recorded result covers, of all releases. BUDGET=
+	@$(CARRY) test --owed $(if $(filter-out file,$(origin RELEASE)),--release "$(RELEASE)") $(if $(BUDGET),--budget $(BUDGET))
+
+.PHONY: test-all
+test-all: deps ## Run everything, whatever was recorded. It takes hours.
+	@$(CARRY) test --all $(if $(filter-out file,$(origin RELEASE)),--release "$(RELEASE)")
+
+.PHONY: record
+record: ## Move new results from _output to hack/releases.
+	@$(CARRY) record
 
 .PHONY: test-unit
-test-unit: ## Unit tests of all packages that we touch, ours and upstream's.
+test-unit: ## Unit tests of the packages that we touch.
 	@$(CARRY) test --release "$(RELEASE)" --unit
 
 .PHONY: test-integration
@@ -111,87 +124,98 @@ test-integration: ## Tests with a real API server and etcd.
 test-e2e: ## Tests of the binaries in real clusters.
 	@$(CARRY) test --release "$(RELEASE)" --e2e
 
+.PHONY: verify
+verify: deps ## Check seams, documents, generated code; all releases.
+	@$(CARRY) verify
+
+.PHONY: lint
+lint: deps ## Lint the overlay, our other Go code, and scripts.
+	@$(CARRY) lint --release "$(RELEASE)"
+
+##@ Test more (no part of make test)
+
 .PHONY: test-kubeadm
-test-kubeadm: ## A release taken home: kubeadm init, the shared-claim story, kubeadm reset. Not part of test: it needs fixed ports.
+test-kubeadm: need-root ## A release with kubeadm. It needs fixed ports.
 	@$(CARRY) test --release "$(RELEASE)" --kubeadm
 
 .PHONY: test-kind
-test-kind: ## A release as a node image of kind: two nodes, the shared-claim story, our specs. Not part of test: it needs a Docker engine.
+test-kind: check-release ## A release as a node image of kind. It needs Docker.
 	@hack/install-deps.sh docker
 	@$(CARRY) test --release "$(RELEASE)" --kind
 
 .PHONY: test-faults
-test-faults: ## Components that are killed, hang, or are cut off, and ten minutes at full speed. Not part of test.
+test-faults: need-root ## Components that are killed, hang or leak. STEP_CLOCK=1
 	@STEP_CLOCK="$(STEP_CLOCK)" $(CARRY) test --release "$(RELEASE)" --faults
 
 .PHONY: test-upgrade
-test-upgrade: ## A cluster that runs goes from patched to unpatched binaries and back, or through UPGRADE. Not part of test.
+test-upgrade: ## Patched binaries, unpatched, and back. UPGRADE="1.36 1.37"
 	@$(CARRY) test --release "$(RELEASE)" --upgrade --through "$(UPGRADE)"
 
 .PHONY: test-e2e-upstream
-test-e2e-upstream: deps ## Upstream's DRA specs on a cluster, patched beside unpatched. Not part of test: it takes half an hour.
+test-e2e-upstream: need-root deps ## Upstream's DRA specs, also unpatched. KUBELET= VARIANT=
 	@$(CARRY) e2e --release "$(RELEASE)" $(if $(KUBELET),--kubelet "$(KUBELET)") $(if $(VARIANT),--variant "$(VARIANT)")
 
 .PHONY: test-e2e-dra
-test-e2e-dra: ## Upstream's tests that upgrade a cluster, go back, and toggle gates: patched at both ends, at one, at none. Not part of test.
+test-e2e-dra: need-root ## Upstream's tests of upgrades and of gates, also unpatched.
 	@$(CARRY) test --release "$(RELEASE)" --e2e-dra
 
 .PHONY: test-e2e-node
-test-e2e-node: ## Upstream's node specs about DRA, patched beside unpatched. Not part of test: it takes half an hour.
+test-e2e-node: need-root ## Upstream's node specs about DRA, also unpatched.
 	@$(CARRY) test --release "$(RELEASE)" --e2e-node
 
 .PHONY: test-conformance
-test-conformance: deps ## Upstream's conformance specs on a cluster: patched with gates off, with gates on, unpatched. Not part of test: it takes hours.
+test-conformance: need-root deps ## Conformance: gates off, gates on, unpatched. VARIANT=
 	@$(CARRY) e2e --conformance --release "$(RELEASE)" $(if $(VARIANT),--variant "$(VARIANT)")
 
 .PHONY: fuzz
-fuzz: ## Each fuzz target for FUZZTIME (2m). Not part of test, which runs their seeds.
+fuzz: ## Each fuzz target for FUZZTIME (2m).
 	@hack/fuzz.sh "$(RELEASE)" "$(FUZZTIME)"
 
 .PHONY: test-drop
-test-drop: ## Compile all releases without each of the features. Not part of test: it takes long.
+test-drop: ## Compile without each of the features. FEATURE=
 	@$(CARRY) drop $(if $(filter-out file,$(origin RELEASE)),--release "$(RELEASE)") $(if $(FEATURE),--feature $(FEATURE))
 
-.PHONY: verify
-verify: deps ## Check ledger, seams, formatting, generated API delta, orphan files; all releases.
-	@$(CARRY) verify
-
-.PHONY: lint
-lint: deps ## Lint the overlay as Kubernetes does, our other Go code, and shell scripts.
-	@$(CARRY) lint --release "$(RELEASE)"
-
 .PHONY: bench
-bench: ## Benchmarks, patched beside unpatched. QUICK=1 is done in five minutes. AGAINST=<checkout> compares with another fork. SAVE=1 is for the documents.
+bench: ## Patched beside unpatched. QUICK=1 AGAINST=checkout SAVE=1
 	@$(CARRY) bench --release "$(RELEASE)" $(if $(QUICK),--quick) $(if $(AGAINST),--against "$(AGAINST)") $(if $(SAVE),--save)
 
 ##@ Develop
 
 .PHONY: save
-save: ## Take edits made inside the tree back into the overlay. FEATURE=<slug> for upstream files without a seam.
+save: ## Take edits in the tree back into the overlay. FEATURE=slug
 	@$(CARRY) save --release "$(RELEASE)" $(if $(FEATURE),--feature $(FEATURE))
 
 .PHONY: update
-update: ## Write what is derived: API delta, tables and files in documents, canonical seams, gofmt.
+update: ## Write what is derived, as make verify wants it.
 	@$(CARRY) verify --update
 
 .PHONY: port
-port: ## Bring the overlay to another release by three-way merges, in a git work tree. FROM=1.36 TO=1.37 [OUT=dir]
-	@$(CARRY) port $(if $(FROM),--from $(FROM)) $(if $(TO),--to $(TO)) $(if $(OUT),--out "$(OUT)")
+port: ## The overlay for another release. FROM=1.36 TO=1.37
+	@$(CARRY) port $(if $(FROM),--from $(FROM)) $(if $(TO),--to $(TO))
 
 .PHONY: pin
 pin: ## Pin the version that the ledger has for RELEASE.
 	@$(CARRY) pin --release "$(RELEASE)"
 
 .PHONY: pin-images
-pin-images: ## Pin the newest Debian packages for images: kube-proxy's, and that of conformance tests.
+pin-images: ## Pin the newest Debian packages for images. MIRROR=
 	@$(CARRY) pin-images $(if $(MIRROR),--mirror $(MIRROR))
 
+.PHONY: check-release
+check-release: # Refuses a name of a release before anything is installed or built.
+	@$(CARRY) releases --release "$(RELEASE)" >/dev/null
+
+.PHONY: need-root
+need-root: check-release # Refuses before hours are spent on what only root can do.
+	@[[ $$(id -u) -eq 0 ]] || { echo "make $(MAKECMDGOALS): it starts containerd and a kubelet, which takes root" >&2; exit 1; }
+
 .PHONY: deps
-deps: # What verify needs from the distribution.
+deps: check-release # What verify needs from the distribution.
 	@hack/install-deps.sh
 
 .PHONY: clean
-clean: down ## Remove everything that was built.
+clean: ## Stop clusters of all releases; remove what was built.
+	@$(CARRY) down --all
 	rm -rf _output
 
 .PHONY: help

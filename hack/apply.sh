@@ -24,6 +24,11 @@ set -o errexit
 set -o nounset
 set -o pipefail
 
+if [[ "${1:-}" == -h || "${1:-}" == --help ]]; then
+  sed -n '16,/^$/s/^# \{0,1\}//p' "$0"
+  exit
+fi
+
 checkout=${1:?usage: hack/apply.sh <checkout> [--release 1.36] [--skip-generated]}
 shift
 checkout=$(realpath -- "$checkout")

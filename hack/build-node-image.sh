@@ -24,4 +24,9 @@ set -o errexit
 set -o nounset
 set -o pipefail
 
+if [[ "${1:-}" == -h || "${1:-}" == --help ]]; then
+  sed -n '16,/^$/s/^# \{0,1\}//p' "$0"
+  exit
+fi
+
 exec "$(dirname "${BASH_SOURCE[0]}")/carry.sh" node-image ${RELEASE:+--release "${RELEASE}"} "$@"

@@ -21,6 +21,19 @@ set -o nounset
 set -o pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+want=$(sed -n 's/^go //p' go.mod)
+if ! command -v go >/dev/null; then
+  echo "carry: there is no go command in PATH: install Go ${want} or later" >&2
+  exit 1
+fi
+# A go command that knows toolchains downloads a newer one here, unless GOTOOLCHAIN forbids it.
+found=$(go version 2>&1) || true
+have=$(sed -n 's/^go version .*go\([0-9][0-9.]*\).*/\1/p' <<<"${found}")
+if [[ -z "${have}" || "$(printf '%s\n' "${want}" "${have}" | sort --version-sort | head -1)" != "${want}" ]]; then
+  echo "carry: Go ${want} or later is needed, but $(command -v go) says: ${found}" >&2
+  exit 1
+fi
+
 # For programs in images, which have no C library, and for one build cache of all. Debug
 # information would take a sixth of that (see hack/pkg/sys/goenv.go).
 export CGO_ENABLED=0 GOFLAGS="${GOFLAGS:+$GOFLAGS }-gcflags=all=-dwarf=false"

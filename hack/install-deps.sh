@@ -21,6 +21,11 @@ set -o errexit
 set -o nounset
 set -o pipefail
 
+if [[ "${1:-}" == -h || "${1:-}" == --help ]]; then
+  sed -n '16,/^$/s/^# \{0,1\}//p' "$0"
+  exit
+fi
+
 missing=()
 case "${1:-}" in
 docker)

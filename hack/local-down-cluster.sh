@@ -20,4 +20,13 @@ set -o errexit
 set -o nounset
 set -o pipefail
 
+if [[ "${1:-}" == -h || "${1:-}" == --help ]]; then
+  sed -n '16,/^$/s/^# \{0,1\}//p' "$0"
+  exit
+fi
+
+if (( $# > 0 )); then
+  echo "unknown argument $1: $0 takes none; RELEASE=1.36 $0 takes down the cluster of that release" >&2
+  exit 2
+fi
 exec "$(dirname "${BASH_SOURCE[0]}")/carry.sh" down ${RELEASE:+--release="${RELEASE}"}

@@ -38,12 +38,17 @@ set -o errexit
 set -o nounset
 set -o pipefail
 
+if [[ "${1:-}" == -h || "${1:-}" == --help ]]; then
+  sed -n '16,/^$/s/^# \{0,1\}//p' "$0"
+  exit
+fi
+
 args=()
 case "${1:-}" in
 "") ;;
 -O) args+=(--no-build) ;;
 *)
-  echo "usage: $0 [-O]; its variables are described at its beginning" >&2
+  echo "usage: $0 [-O]; $0 --help describes its variables" >&2
   exit 2
   ;;
 esac

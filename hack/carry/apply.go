@@ -27,10 +27,11 @@ import (
 
 func init() {
 	register(command{
-		name:  "apply",
-		args:  "<checkout> [--release 1.36] [--skip-generated]",
-		short: "commit the overlay on top of your own git checkout of Kubernetes",
-		run:   runApply,
+		name:       "apply",
+		args:       "<checkout> [--release 1.36] [--skip-generated]",
+		short:      "commit the overlay on top of your own git checkout of Kubernetes",
+		positional: true,
+		run:        runApply,
 	})
 }
 
@@ -54,26 +55,15 @@ func runApply(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	t.Log("%s is at %s; applying the overlay for %s", c.Dir, c.Describe(), t.Release.Version)
-	if *skip {
-		t.Generate = nil
-	}
-	applied, err := t.ApplyTo(ctx, c)
+	t.Log("applying the overlay for %s to %s", t.Release.Version, c.Dir)
+	commits, err := t.ApplyTo(ctx, c, *skip)
 	if err != nil {
 		return err
 	}
-
-	where := "HEAD"
-	if c.Branch != "" {
-		where = c.Branch
-	}
-	fmt.Printf("%s of %s has %d new commits:\n\n", where, c.Dir, len(applied.Commits))
-	for _, commit := range applied.Commits {
-		fmt.Printf("  %.12s %s\n", commit.Hash, commit.Subject)
-	}
-	fmt.Printf("\nTo undo that:\n\n  git -C %s reset --hard %s\n", c.Dir, applied.From)
+	fmt.Printf("%s has %d new commits:\n\n  %s\n", c.Dir, len(commits), strings.Join(commits, "\n  "))
+	fmt.Printf("\nTo undo that:\n\n  git -C %s reset --hard %s\n", c.Dir, c.Head)
 	fmt.Printf("\nWhat to do next, in %s:\n\n", c.Dir)
-	if !applied.Generated {
+	if *skip {
 		fmt.Printf("  hack/update-codegen.sh   # there is no generated code yet\n")
 	}
 	fmt.Printf("  make WHAT=\"cmd/kube-apiserver cmd/kube-controller-manager cmd/kube-scheduler cmd/kubelet cmd/kubectl\"\n")

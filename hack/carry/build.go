@@ -27,10 +27,11 @@ import (
 
 func init() {
 	register(command{
-		name:  "build",
-		args:  "[--release 1.36] [binary...]",
-		short: "build the tree and the binaries, _output/<release>/bin",
-		run:   runBuild,
+		name:       "build",
+		args:       "[--release 1.36] [binary...]",
+		short:      "build the tree and the binaries, _output/<release>/bin",
+		positional: true,
+		run:        runBuild,
 	})
 }
 

@@ -19,7 +19,6 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"path/filepath"
 	"strconv"
@@ -38,7 +37,7 @@ func init() {
 	})
 	register(command{
 		name:  "down",
-		args:  "[--release 1.36]",
+		args:  "[--release 1.36 | --all]",
 		short: "stop that cluster, and remove all of it but the logs",
 		run:   runDown,
 	})
@@ -54,7 +53,7 @@ type clusterFlags struct {
 
 // addClusterFlags registers the flags with the values of a cluster for
 // somebody who works with it.
-func addClusterFlags(flags *flag.FlagSet) *clusterFlags {
+func addClusterFlags(flags *flagSet) *clusterFlags {
 	f := &clusterFlags{}
 	flags.StringVar(&f.release, "release", "", "release of Kubernetes (default: that of the ledger)")
 	flags.StringVar(&f.bin, "bin", "", "folder with the programs of Kubernetes (default: _output/<release>/bin)")
@@ -171,8 +170,16 @@ Logs are in %s; "make demo" shows what it can do, "make down" takes it down.
 func runDown(ctx context.Context, args []string) error {
 	flags := newFlags("down")
 	f := addClusterFlags(flags)
+	all := flags.Bool("all", false, "the clusters of all releases in _output, and those that tests left there")
 	if err := flags.Parse(args); err != nil {
 		return err
+	}
+	if *all {
+		repo, err := repository()
+		if err != nil {
+			return err
+		}
+		return downAll(ctx, filepath.Join(repo, "_output", "*", "cluster*"))
 	}
 	c, err := f.cluster()
 	if err != nil {
@@ -181,23 +188,32 @@ func runDown(ctx context.Context, args []string) error {
 	return c.Down(ctx)
 }
 
+// downAll takes down each cluster whose folder fits the pattern.
+func downAll(ctx context.Context, folders string) error {
+	states, err := filepath.Glob(filepath.Join(folders, "cluster.json"))
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, state := range states {
+		c, err := cluster.Open(filepath.Dir(state), progress())
+		if err == nil {
+			err = c.Down(ctx)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
 // downTestClusters takes down what tests left.
 func downTestClusters(ctx context.Context, r *testRun) {
-	states, err := filepath.Glob(filepath.Join(r.output, "cluster-test*", "cluster.json"))
-	if err != nil || len(states) == 0 {
+	folders := filepath.Join(r.output, "cluster-test*")
+	if left, err := filepath.Glob(folders); err != nil || len(left) == 0 {
 		return
 	}
 	r.Do("take down clusters of tests", func() error {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 		defer cancel()
-		var errs []error
-		for _, state := range states {
-			c, err := cluster.Open(filepath.Dir(state), progress())
-			if err == nil {
-				err = c.Down(ctx)
-			}
-			errs = append(errs, err)
-		}
-		return errors.Join(errs...)
+		return downAll(ctx, folders)
 	})
 }

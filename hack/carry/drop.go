@@ -84,6 +84,7 @@ func compileWithout(ctx context.Context, release, slug string) error {
 	// One for all features: most of a tree is the same.
 	t.Output = filepath.Join(t.Output, "dropped")
 	t.Leave = append(t.Leave, overlay.NoCode)
+	t.Regenerate = true
 	if _, err := t.Build(ctx); err != nil {
 		return err
 	}

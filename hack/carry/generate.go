@@ -18,9 +18,6 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"path/filepath"
-	"strings"
 
 	"kubernetes-dra/hack/pkg/tree/codegen"
 )
@@ -28,22 +25,16 @@ import (
 func init() {
 	register(command{
 		name:  "generate",
-		args:  "[--release 1.36] [--all] [--check-base | step...]",
-		short: "run the code generators in the tree again, as it is now; nothing gets committed",
+		args:  "[--release 1.36] [--check | --check-base]",
+		short: "write hack/releases/<release>/generated.patch, if it is not what belongs to the overlay",
 		run:   runGenerate,
-	})
-	register(command{
-		name:  "api-delta",
-		args:  "[--release 1.36] [--update]",
-		short: "verify or update the reviewed difference of the API, api/<release>",
-		run:   runAPIDelta,
 	})
 }
 
 func runGenerate(ctx context.Context, args []string) error {
 	flags := newFlags("generate")
 	release := flags.String("release", "", "release to generate for (default: that of the ledger)")
-	all := flags.Bool("all", false, "for all packages, like upstream's hack/update-codegen.sh; takes minutes and must give the same")
+	check := flags.Bool("check", false, "instead check that the generators make what the file has")
 	checkBase := flags.Bool("check-base", false, "instead check that generators do not change the untouched base")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -52,67 +43,16 @@ func runGenerate(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	state, err := t.State()
-	if err != nil {
-		return err
-	}
-	if state == nil {
-		if state, err = t.Build(ctx); err != nil {
-			return err
-		}
-	}
-	opts := codegenOptions(t)
-	opts.All = *all
-	opts.Steps = flags.Args()
-	if *checkBase {
-		if err := codegen.CheckBase(ctx, t.Dir(), state.Base, t.Release.Name, opts); err != nil {
-			return fmt.Errorf("release %s: %w", t.Release.Name, err)
-		}
-		t.Log("generators change nothing in %s", t.Release.Version)
-		return nil
-	}
-	return codegen.Run(ctx, t.Dir(), t.Release.Name, opts)
-}
-
-func runAPIDelta(ctx context.Context, args []string) error {
-	flags := newFlags("api-delta")
-	release := flags.String("release", "", "release to compare with (default: that of the ledger)")
-	update := flags.Bool("update", false, "write the difference instead of verifying it")
-	if err := flags.Parse(args); err != nil {
-		return err
-	}
-	t, err := openTree(*release)
-	if err != nil {
-		return err
-	}
-	state, err := t.Build(ctx)
-	if err != nil {
-		return err
-	}
-	delta, err := codegen.APIDelta(ctx, t.Dir(), state.Base, state.Head)
-	if err != nil {
-		return err
-	}
-	dir := codegen.DeltaDir(t.Repo, t.Release.Name)
-	if *update {
-		if err := delta.Write(dir); err != nil {
-			return err
-		}
-		t.Log("wrote %d files in %s: to be reviewed", len(delta), dir)
-		return nil
-	}
-	reviewed, err := codegen.ReadDelta(dir)
-	if err != nil {
-		return err
-	}
-	if problems := delta.Compare(reviewed); len(problems) > 0 {
-		rel, err := filepath.Rel(t.Repo, dir)
+	switch {
+	case *check:
+		return t.CheckGenerated(ctx)
+	case *checkBase:
+		state, err := t.Build(ctx)
 		if err != nil {
 			return err
 		}
-		return fmt.Errorf("the reviewed API delta in %s is not what the tree of %s has:\n\t%s\nrun hack/update-api-delta.sh, and review the change",
-			rel, t.Release.Version, strings.Join(problems, "\n\t"))
+		return codegen.CheckBase(ctx, t.Dir(), state.Base, t.Release.Name, codegenOptions(t))
 	}
-	t.Log("%s: the API delta is as reviewed", t.Release.Version)
-	return nil
+	_, err = t.UpdateGenerated(ctx)
+	return err
 }

@@ -24,6 +24,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -42,12 +43,49 @@ type command struct {
 	args string
 	// short says in a line what the command does.
 	short string
+	// positional is for a command that takes arguments which are no flags; to any other
+	// they are an error.
+	positional bool
 	// run gets the arguments after the name. The context ends with SIGINT,
 	// SIGTERM or SIGHUP.
 	run func(ctx context.Context, args []string) error
 }
 
 var commands []command
+
+func init() {
+	register(command{
+		name:  "releases",
+		args:  "[--release 1.36]",
+		short: "list the releases that are carried, or check the name of one",
+		run:   runReleases,
+	})
+}
+
+// runReleases lets the Makefile refuse a name before it installs or builds something.
+func runReleases(_ context.Context, args []string) error {
+	flags := newFlags("releases")
+	name := flags.String("release", "", "show only this one; an error if it is not carried (default: all)")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	_, l, err := openRepository()
+	if err != nil {
+		return err
+	}
+	releases := l.Carried()
+	if *name != "" {
+		r, err := l.Release(*name)
+		if err != nil {
+			return err
+		}
+		releases = []*ledger.Release{r}
+	}
+	for _, r := range releases {
+		fmt.Println(r.Name, r.Version)
+	}
+	return nil
+}
 
 func register(c command) { commands = append(commands, c) }
 
@@ -81,7 +119,7 @@ func main() {
 
 func dispatch(ctx context.Context, args []string) error {
 	if len(args) == 0 {
-		usage()
+		usage(os.Stderr)
 		return exitError(2)
 	}
 	for _, c := range commands {
@@ -89,24 +127,47 @@ func dispatch(ctx context.Context, args []string) error {
 			return c.run(ctx, args[1:])
 		}
 	}
-	usage()
 	if args[0] == "help" || args[0] == "-h" || args[0] == "--help" {
+		usage(os.Stdout)
 		return nil
 	}
-	return fmt.Errorf("no command %q", args[0])
+	return fmt.Errorf("there is no command %q: \"carry help\" lists them", args[0])
 }
 
-func usage() {
+func usage(w io.Writer) {
 	slices.SortFunc(commands, func(a, b command) int { return strings.Compare(a.name, b.name) })
-	fmt.Fprintf(os.Stderr, "usage: carry <command> [flags]\n\n")
+	fmt.Fprintf(w, "usage: carry <command> [flags]\n\n")
 	for _, c := range commands {
-		fmt.Fprintf(os.Stderr, "  %-10s %s\n", c.name, c.short)
+		fmt.Fprintf(w, "  %-10s %s\n", c.name, c.short)
 	}
+	fmt.Fprintf(w, "\n\"carry <command> --help\" lists the flags of a command.\n")
+}
+
+// flagSet refuses arguments that are no flags, unless the command takes some.
+type flagSet struct {
+	*flag.FlagSet
+	positional bool
+}
+
+// Parse parses all arguments.
+func (f *flagSet) Parse(args []string) error {
+	if err := f.FlagSet.Parse(args); err != nil {
+		return err
+	}
+	if f.NArg() > 0 && !f.positional {
+		return fmt.Errorf("unknown argument %q: \"carry %s --help\" says what it takes", f.Arg(0), f.Name())
+	}
+	return nil
 }
 
 // newFlags returns the flags of a command; -h prints its description.
-func newFlags(name string) *flag.FlagSet {
-	flags := flag.NewFlagSet(name, flag.ContinueOnError)
+func newFlags(name string) *flagSet {
+	flags := &flagSet{FlagSet: flag.NewFlagSet(name, flag.ContinueOnError)}
+	for _, c := range commands {
+		if c.name == name {
+			flags.positional = c.positional
+		}
+	}
 	flags.Usage = func() {
 		for _, c := range commands {
 			if c.name == name {

@@ -46,9 +46,6 @@ func runNodeImage(ctx context.Context, args []string) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	if flags.NArg() > 0 {
-		return fmt.Errorf("node-image takes no arguments, but got %q", flags.Args())
-	}
 	t, err := openTree(*name)
 	if err != nil {
 		return err

@@ -32,7 +32,6 @@ import (
 	"kubernetes-dra/hack/pkg/test/testplan"
 	"kubernetes-dra/hack/pkg/test/testrun"
 	"kubernetes-dra/hack/pkg/tree"
-	"kubernetes-dra/hack/pkg/tree/codegen"
 )
 
 func init() {
@@ -327,12 +326,10 @@ func testShort(ctx context.Context, runs []*testRun, parts []func(context.Contex
 // passedBefore returns the record of a whole run with the tree of the release, nil if there
 // is none or if that tree has edits.
 func (r *testRun) passedBefore(ctx context.Context) (*tested.Record, error) {
-	content, err := r.source.Known(ctx, codegen.DeltaDir("", r.release))
-	if err == nil && content == "" {
-		if err = r.build(ctx); err == nil {
-			content, err = r.content(ctx)
-		}
+	if err := r.build(ctx); err != nil {
+		return nil, err
 	}
+	content, err := r.content(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -31,11 +31,7 @@ import (
 )
 
 func verifyPart(ctx context.Context, r *testRun) error {
-	var args []string
-	if r.onlyChanged {
-		args = append(args, "--known")
-	}
-	r.Do("verify", func() error { return subcommand(ctx, "verify", args...) })
+	r.Do("verify", func() error { return subcommand(ctx, "verify") })
 	return context.Cause(ctx)
 }
 

@@ -25,10 +25,11 @@ import (
 
 func init() {
 	register(command{
-		name:  "tools",
-		args:  "[name of a folder in hack/tools]...",
-		short: "build third-party programs into _output/tools/bin, and print that path",
-		run:   runTools,
+		name:       "tools",
+		args:       "[name of a folder in hack/tools]...",
+		short:      "build third-party programs into _output/tools/bin, and print that path",
+		positional: true,
+		run:        runTools,
 	})
 }
 

@@ -69,33 +69,20 @@ func openTree(release string) (*tree.Tree, error) {
 		return nil, err
 	}
 	t.Log = progress()
-	if t.Cache, err = cacheDir(); err != nil {
-		return nil, err
-	}
+	t.Cache = cacheDir(repo)
 	t.Generate = func(ctx context.Context, dir string) error {
 		return codegen.Run(ctx, dir, t.Release.Name, codegenOptions(t))
 	}
 	return t, nil
 }
 
-// cacheVariable is the environment variable for the folder of what clones share,
-// "off" for none.
-const cacheVariable = "CARRY_CACHE"
-
-func cacheDir() (string, error) {
-	switch dir := os.Getenv(cacheVariable); dir {
-	case "off":
-		return "", nil
-	case "":
-		dir, err := os.UserCacheDir()
-		if err != nil {
-			// There is no home, then nothing is kept.
-			return "", nil
-		}
-		return filepath.Join(dir, "kubernetes-dra"), nil
-	default:
-		return filepath.Abs(dir)
+// cacheDir is the folder of downloads that clones share. Without a home, each has its own.
+func cacheDir(repo string) string {
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		return filepath.Join(repo, "_output", "cache")
 	}
+	return filepath.Join(dir, "kubernetes-dra")
 }
 
 // codegenOptions are the options of the generators of a tree's release.

@@ -18,25 +18,16 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path"
-	"path/filepath"
-	"strings"
 
 	"kubernetes-dra/hack/pkg/check/verify"
-	"kubernetes-dra/hack/pkg/sys"
 	"kubernetes-dra/hack/pkg/tree"
-	"kubernetes-dra/hack/pkg/tree/codegen"
-	"kubernetes-dra/hack/pkg/tree/upstream"
 )
 
 func init() {
 	register(command{
 		name:  "verify",
-		args:  "[--update | --known]",
+		args:  "[--update]",
 		short: "check ledger, seams, format, generated API delta, orphan files, for all releases",
 		run:   runVerify,
 	})
@@ -44,13 +35,9 @@ func init() {
 
 func runVerify(ctx context.Context, args []string) error {
 	flags := newFlags("verify")
-	update := flags.Bool("update", false, "write what is derived (API delta, tables and files in documents, canonical seams, gofmt) instead of complaining")
-	known := flags.Bool("known", false, "do not build trees of other releases than the default one that the repository remembers for the same input (tree.sum)")
+	update := flags.Bool("update", false, "write what is derived (generated code, API delta, tables and files in documents, canonical seams, gofmt) instead of complaining")
 	if err := flags.Parse(args); err != nil {
 		return err
-	}
-	if *update && *known {
-		return errors.New("--update writes what --known reads: give one of them")
 	}
 	repo, l, err := openRepository()
 	if err != nil {
@@ -61,7 +48,6 @@ func runVerify(ctx context.Context, args []string) error {
 		Repo:   repo,
 		Ledger: l,
 		Update: *update,
-		Known:  *known,
 		Tree: func(release string) (*tree.Tree, error) {
 			t, err := openTree(release)
 			if err == nil {
@@ -70,59 +56,7 @@ func runVerify(ctx context.Context, args []string) error {
 			}
 			return t, err
 		},
-		CheckGenerators: func(ctx context.Context, t *tree.Tree, s *tree.State) error {
-			g := generatorCheck{
-				file:   filepath.Join(repo, filepath.FromSlash(upstream.PinDir(t.Release.Name)), upstream.GeneratorsFile),
-				update: *update,
-				run: func() error {
-					return codegen.CheckBase(ctx, t.Dir(), s.Base, t.Release.Name, codegenOptions(t))
-				},
-			}
-			return g.check(t, s)
-		},
 		Log: log,
 	}
 	return v.Run(ctx)
-}
-
-// generatorCheck runs the generators on the untouched base. It takes as long as building
-// the tree, so what came out well is remembered until the generators or the base
-// change: on this machine, and for others, like CI, in a file that an update writes.
-type generatorCheck struct {
-	file   string
-	update bool
-	run    func() error
-}
-
-func (g generatorCheck) check(t *tree.Tree, s *tree.State) error {
-	key, err := t.GeneratorsKey(s)
-	if err != nil {
-		return err
-	}
-	recorded, err := os.ReadFile(g.file)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	name := path.Join(upstream.PinDir(t.Release.Name), upstream.GeneratorsFile)
-	switch {
-	case strings.TrimSpace(string(recorded)) == key:
-		t.Log("generators change nothing in %s (recorded in %s)", t.Release.Version, name)
-		return nil
-	case t.Checked(key):
-		t.Log("generators change nothing in %s (checked before)", t.Release.Version)
-	default:
-		t.Log("running the generators on the untouched %s", t.Release.Version)
-		if err := g.run(); err != nil {
-			return err
-		}
-		t.Log("generators change nothing in %s", t.Release.Version)
-		if err := t.Remember(key); err != nil {
-			return err
-		}
-	}
-	if !g.update {
-		t.Log("\"make update\" records that in %s", name)
-		return nil
-	}
-	return sys.WriteFile(g.file, []byte(key+"\n"), 0o644)
 }

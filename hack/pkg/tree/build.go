@@ -23,28 +23,27 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"kubernetes-dra/hack/pkg/git"
-	"kubernetes-dra/hack/pkg/tree/ledger"
 	"kubernetes-dra/hack/pkg/tree/overlay"
 	"kubernetes-dra/hack/pkg/tree/upstream"
 )
 
 // Build makes the tree what the overlay, the ledger and the pin say. It does
-// nothing if they did not change. Everything is prepared beside the tree, in
-// its object store and in a second work tree; the tree itself changes in the
-// last step only, so an error or an interrupt before leaves it as it was.
+// nothing if they did not change. Everything is prepared in the object store of
+// the tree; its files change in the last step only, so an error or an interrupt
+// before leaves them as they were.
 func (t *Tree) Build(ctx context.Context) (*State, error) {
 	unlock, err := t.lock(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	if err := t.recover(ctx); err != nil {
-		return nil, err
-	}
+	return t.build(ctx)
+}
+
+func (t *Tree) build(ctx context.Context) (*State, error) {
 	inputs, err := t.inputs()
 	if err != nil {
 		return nil, err
@@ -53,7 +52,7 @@ func (t *Tree) Build(ctx context.Context) (*State, error) {
 	if err != nil {
 		return nil, err
 	}
-	if old != nil && old.Inputs == inputs {
+	if old != nil && old.Inputs == inputs && old.Next == "" {
 		edits, err := t.edits(ctx, old)
 		if err != nil {
 			return nil, err
@@ -65,7 +64,7 @@ func (t *Tree) Build(ctx context.Context) (*State, error) {
 		return old, nil
 	}
 
-	up, err := t.Open(ctx)
+	up, err := t.Open(ctx, t.Release)
 	if err != nil {
 		return nil, err
 	}
@@ -73,47 +72,33 @@ func (t *Tree) Build(ctx context.Context) (*State, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &build{Tree: t, old: old, dir: t.Dir(), state: &State{Inputs: inputs}}
+	b := &build{Tree: t, old: old, dir: t.Dir(), state: &State{Inputs: inputs, Sums: map[string]string{}}}
 	if old == nil {
-		b.dir, b.old = b.fresh(), &State{}
-		if err := b.init(ctx); err != nil {
+		// Prepared beside the tree, where a run that was killed may have left something.
+		b.dir, b.old = filepath.Join(t.Output, ".kubernetes.new"), &State{}
+		if err := os.RemoveAll(b.dir); err != nil {
+			return nil, err
+		}
+		if err := initRepository(ctx, b.dir); err != nil {
 			return nil, err
 		}
 	}
-	if err := b.commitBase(ctx, up); err != nil {
-		return nil, err
-	}
-	if err := b.commitFeatures(ctx, features); err != nil {
-		return nil, err
-	}
-	if old != nil {
-		// Before the long part: would the result replace edits?
-		if err := b.checkEdits(ctx); err != nil {
+	for _, step := range []func(context.Context, Upstream, []overlay.Applied) error{
+		b.commitBase, b.commitFeatures, b.commitGenerated, b.publish,
+	} {
+		if err := step(ctx, up, features); err != nil {
 			return nil, err
 		}
 	}
-	if err := b.commitGenerated(ctx, features); err != nil {
-		return nil, err
-	}
-	if err := ctx.Err(); err != nil {
-		return nil, context.Cause(ctx)
-	}
-	if err := b.publish(ctx); err != nil {
-		return nil, err
-	}
-	t.Log("%s is at %s", t.Dir(), describe(b.state))
-	return b.state, nil
-}
-
-func describe(s *State) string {
 	names := []string{"base"}
-	for _, f := range s.Features {
+	for _, f := range b.state.Features {
 		names = append(names, f.Slug)
 	}
-	if s.Head != s.Written() {
+	if b.state.Head != b.state.Written() {
 		names = append(names, "generated code")
 	}
-	return fmt.Sprintf("%.12s: %s", s.Head, strings.Join(names, ", "))
+	t.Log("%s is at %.12s: %s", t.Dir(), b.state.Head, strings.Join(names, ", "))
+	return b.state, nil
 }
 
 // build is one run of Build that has something to do.
@@ -121,61 +106,64 @@ type build struct {
 	*Tree
 	// dir is the folder with the repository: the tree, or what becomes it.
 	dir string
-	// old is the state before; empty for a fresh tree.
-	old *State
-	// state is what becomes the state.
-	state *State
+	// old is the state before, empty if there is no tree yet; state is what becomes it.
+	old, state *State
 }
-
-// fresh is where a tree that does not exist yet is prepared.
-func (t *Tree) fresh() string { return filepath.Join(t.Output, ".kubernetes.new") }
-
-// scratch is the second work tree, in which generators run.
-func (t *Tree) scratch() string { return filepath.Join(t.Output, ".kubernetes.gen") }
-
-// isFresh says whether the tree did not exist before.
-func (b *build) isFresh() bool { return b.dir != b.Dir() }
 
 func (b *build) repo() git.Dir { return git.Dir(b.dir) }
 
-// init makes the empty repository of a fresh tree.
-func (b *build) init(ctx context.Context, args ...string) error {
-	if err := os.MkdirAll(b.dir, 0o755); err != nil {
-		return err
-	}
-	if _, err := b.repo().Run(ctx, append([]string{"init", "--quiet", "--template=", "--initial-branch=" + Branch}, args...)...); err != nil {
-		return err
-	}
+// initRepository makes an empty repository.
+func initRepository(ctx context.Context, dir string) error {
 	// Upstream's .gitattributes would have git change line ends. A tree
 	// holds the bytes that upstream published, whoever runs git in it.
-	attributes := filepath.Join(b.dir, ".git", "info", "attributes")
-	if err := os.MkdirAll(filepath.Dir(attributes), 0o755); err != nil {
+	info := filepath.Join(dir, ".git", "info")
+	if err := os.MkdirAll(info, 0o755); err != nil {
 		return err
 	}
-	return os.WriteFile(attributes, []byte("* -text !eol !ident !filter\n"), 0o644)
+	if err := os.WriteFile(filepath.Join(info, "attributes"), []byte("* -text !eol !ident !filter\n"), 0o644); err != nil {
+		return err
+	}
+	_, err := git.Dir(dir).Run(ctx, "init", "--quiet", "--template=", "--initial-branch="+Branch)
+	return err
+}
+
+// baseKey identifies what the base commit is made from.
+func (t *Tree) baseKey() (string, error) {
+	sums, err := os.ReadFile(filepath.Join(t.Repo, upstream.PinDir(t.Release.Name), "go.sum"))
+	if err != nil {
+		return "", fmt.Errorf("release %s has no pin: %w", t.Release.Name, err)
+	}
+	return digest("base 2", t.Release.Released, strings.Join(t.Release.MissingModules, " "), string(sums), baseMessage(t.Release)), nil
 }
 
 // commitBase makes the commit of the untouched release, unless it is there.
-func (b *build) commitBase(ctx context.Context, up Upstream) error {
-	key, err := b.baseKey()
-	if err != nil {
+func (b *build) commitBase(ctx context.Context, up Upstream, _ []overlay.Applied) (err error) {
+	if b.state.BaseKey, err = b.baseKey(); err != nil {
 		return err
 	}
-	b.state.BaseKey, b.state.Base = key, b.old.Base
-	if b.old.BaseKey == key {
+	if b.state.Base = b.old.Base; b.old.BaseKey == b.state.BaseKey {
 		return nil
 	}
-	version := b.Release.Version
-	b.Log("base: %s", version)
-	if err := up.Verify(); err != nil {
-		return fmt.Errorf("release %s: %w", b.Release.Name, err)
+	// What is in the module cache is hashed while it is read: both take seconds.
+	verified := make(chan error, 1)
+	go func() { verified <- up.Verify() }()
+	base, err := b.commitFiles(ctx, b.repo(), up)
+	if err := errors.Join(<-verified, err); err != nil {
+		return fmt.Errorf("release %s: committing the base: %w", b.Release.Name, err)
 	}
+	b.state.Base = base
+	return nil
+}
+
+// commitFiles commits the files of the untouched release, and tags them with its version.
+func (t *Tree) commitFiles(ctx context.Context, repo git.Dir, up Upstream) (string, error) {
 	files, err := up.Files()
 	if err != nil {
-		return err
+		return "", err
 	}
-	commits, err := importCommits(ctx, b.repo(), b.Release.Date(), func(im *importer) error {
-		base := im.commit("refs/carry/base", "", baseMessage(b.Release))
+	const ref = "refs/carry/base"
+	err = importCommits(ctx, repo, t.Release, func(im *importer) error {
+		im.commit(ref, "", baseMessage(t.Release))
 		for _, f := range files {
 			content, err := up.ReadFile(f.Path)
 			if err != nil {
@@ -183,266 +171,97 @@ func (b *build) commitBase(ctx context.Context, up Upstream) error {
 			}
 			im.file(f.Path, upstream.Executable(content), content)
 		}
-		im.tag(version, base, "Kubernetes "+version+"\n")
+		im.tag(t.Release.Version, ref, "Kubernetes "+t.Release.Version+"\n")
 		return ctx.Err()
 	})
 	if err != nil {
-		return fmt.Errorf("committing the base: %w", err)
+		return "", err
 	}
-	b.state.Base = commits[0]
-	b.Log("base: %d files", len(files))
-	return nil
-}
-
-// baseMessage says which modules the untouched release is made of.
-func baseMessage(r *ledger.Release) string {
-	var m strings.Builder
-	fmt.Fprintf(&m, `Kubernetes %[1]s
-
-The files of the Go modules that make up the release: k8s.io/kubernetes
-%[1]s and its staging modules %[2]s.
-`, r.Version, r.StagingVersion())
-	if len(r.StandIns) > 0 {
-		fmt.Fprintf(&m, "\nOther versions stand in for %s of modules which cannot be had at it.\n\n", r.StagingVersion())
-	}
-	for _, s := range r.StandIns {
-		m.WriteString(wrap("", fmt.Sprintf("%s %s: %s", s.Module, s.Version, s.Why)))
-	}
-	return m.String()
+	t.Log("base: %d files of %s", len(files), t.Release.Version)
+	return repo.Run(ctx, "rev-parse", ref)
 }
 
 // commitFeatures makes a commit for each feature that changes something.
-func (b *build) commitFeatures(ctx context.Context, features []overlay.Applied) error {
-	var slugs []string
-	commits, err := importCommits(ctx, b.repo(), b.Release.Date(), func(im *importer) error {
+func (b *build) commitFeatures(ctx context.Context, _ Upstream, features []overlay.Applied) error {
+	err := importCommits(ctx, b.repo(), b.Release, func(im *importer) error {
 		parent := b.state.Base
 		for _, f := range features {
 			if len(f.Changes) == 0 {
 				continue
 			}
-			slugs = append(slugs, f.Feature.Slug)
-			parent = im.commit("refs/carry/features", parent, message(f.Feature, b.Release))
+			ref := "refs/carry/" + f.Feature.Slug
+			im.commit(ref, parent, message(f.Feature, b.Release))
 			for _, c := range f.Changes {
 				im.file(c.Path, c.Executable, c.Content)
-				sum, err := fileDigest(filepath.Join(b.Repo, filepath.FromSlash(c.Source)))
-				if err != nil {
-					return err
-				}
-				b.state.Sources = append(b.state.Sources, Source{Source: c.Source, Path: c.Path, Slug: c.Slug, Seam: c.Seam, SHA256: sum})
 			}
+			parent = ref
+			b.state.Features = append(b.state.Features, FeatureCommit{Slug: f.Feature.Slug, Commit: ref})
 		}
 		return nil
 	})
 	if err != nil {
 		return fmt.Errorf("committing the features: %w", err)
 	}
-	for i, commit := range commits {
-		b.state.Features = append(b.state.Features, FeatureCommit{Slug: slugs[i], Commit: commit})
+	for i := range b.state.Features {
+		f := &b.state.Features[i]
+		if f.Commit, err = b.repo().Run(ctx, "rev-parse", f.Commit); err != nil {
+			return err
+		}
 	}
 	for _, f := range features {
-		whole, seams := 0, 0
+		seams := 0
 		for _, c := range f.Changes {
 			if c.Seam {
 				seams++
-			} else {
-				whole++
+			}
+			if b.state.Sums[c.Source], err = b.fileDigest(c.Source); err != nil {
+				return err
 			}
 		}
-		b.Log("%s: %d files of our own, %d seams", f.Feature.Slug, whole, seams)
+		b.Log("%s: %d files of our own, %d seams", f.Feature.Slug, len(f.Changes)-seams, seams)
 	}
 	return nil
 }
 
-// fileDigest identifies the content of an overlay file; empty if it is gone.
-func fileDigest(name string) (string, error) {
-	content, err := os.ReadFile(name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return "", nil
+// publish makes the new state the state of the tree, writing only the files that differ.
+func (b *build) publish(ctx context.Context, _ Upstream, _ []overlay.Applied) error {
+	if err := ctx.Err(); err != nil {
+		return context.Cause(ctx)
 	}
-	return digest(string(content)), err
-}
-
-// subject is the first line of the message of a feature's commit.
-func subject(f *ledger.Feature) string {
-	if f.KEP == 0 {
-		return f.Slug + ": " + f.Title
-	}
-	return fmt.Sprintf("%s: %s (KEP-%d)", f.Slug, f.Title, f.KEP)
-}
-
-// message is the message of a feature's commit.
-func message(f *ledger.Feature, r *ledger.Release) string {
-	var m strings.Builder
-	m.WriteString(subject(f) + "\n\n" + wrap("", f.Why) + "\n")
-	for _, c := range f.CarriesOf(r.Name) {
-		m.WriteString(wrap("", c.Name+": "+c.Why) + wrap("  Upstream: ", c.Upstream) + wrap("  Drop when: ", c.DropWhen) + "\n")
-	}
-	if f.KEP != 0 {
-		fmt.Fprintf(&m, "KEP: https://kep.k8s.io/%d\n", f.KEP)
-	}
-	if len(f.Gates) > 0 {
-		m.WriteString(wrap("Feature gate: ", strings.Join(f.Gates, ", ")))
-	}
-	fmt.Fprintf(&m, "Release: %s (%s)\n", r.Version, f.Releases[r.Name])
-	m.WriteString(wrap("Upstream: ", f.Upstream))
-	m.WriteString(wrap("Drop when: ", f.DropWhen))
-	return m.String()
-}
-
-// wrap fills the words of text into lines of at most 72 columns.
-func wrap(prefix, text string) string {
-	const width = 72
-	indent := strings.Repeat(" ", len(prefix)-len(strings.TrimLeft(prefix, " ")))
-	var out strings.Builder
-	line := strings.TrimRight(prefix, " ")
-	for _, word := range strings.Fields(text) {
-		switch {
-		case line == "":
-			line = indent + word
-		case len(line)+1+len(word) > width:
-			out.WriteString(line + "\n")
-			line = indent + word
-		default:
-			line += " " + word
-		}
-	}
-	return out.String() + line + "\n"
-}
-
-// commitGenerated runs the generators on the features' commit, and commits
-// what they change. What they made before is taken again if nothing that
-// they read has changed.
-func (b *build) commitGenerated(ctx context.Context, features []overlay.Applied) error {
-	written := b.state.Written()
-	b.state.Head = written
-	if b.Generate == nil || len(b.state.Features) == 0 {
-		return nil
-	}
-	key, err := b.generatedKey(b.state, features)
-	if err != nil {
-		return err
-	}
-	b.state.GeneratedKey = key
-	if b.old.GeneratedKey == key {
-		return b.repeatGenerated(ctx)
-	}
-	if done, err := b.useGenerated(ctx, key); err != nil || done {
-		return err
-	}
-
-	dir := b.scratch()
-	if b.isFresh() {
-		dir = b.dir
-		_, err = b.repo().Run(ctx, "read-tree", "-m", "-u", written)
-	} else {
-		// Twice, because git leaves the place locked when it is killed here.
-		_, err = b.repo().Run(ctx, "worktree", "add", "--quiet", "--force", "--force", "--detach", dir, written)
-		defer b.removeScratch(ctx)
-	}
-	if err != nil {
-		return fmt.Errorf("preparing the generators: %w", err)
-	}
-	// A checkout of upstream has it, a tree does not. Generators are built from
-	// the module cache in both.
-	if err := os.RemoveAll(filepath.Join(dir, "vendor")); err != nil {
-		return err
-	}
-	if err := b.Generate(ctx, dir); err != nil {
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		return fmt.Errorf("generating code for release %s: %w", b.Release.Name, err)
-	}
-	// What upstream's .gitignore names can be generated code, too. Only
-	// its _output is a place for leftovers.
-	if err := os.RemoveAll(filepath.Join(dir, "_output")); err != nil {
-		return err
-	}
-	work := git.Dir(dir)
-	if _, err := work.Run(ctx, "add", "--all", "--force", "--", ".", ":(exclude)vendor"); err != nil {
-		return err
-	}
-	tree, err := work.Run(ctx, "write-tree")
-	if err != nil {
-		return err
-	}
-	changed, err := diffTrees(ctx, work, written, tree)
-	if err != nil {
-		return err
-	}
-	for _, s := range b.state.Sources {
-		if slices.ContainsFunc(changed, func(e edit) bool { return e.Path == s.Path }) {
-			return fmt.Errorf("%s: release %s: the generators change it, so it cannot be in the overlay", s.Source, b.Release.Name)
-		}
-	}
-	b.Log("generated code: %d files", len(changed))
-	if err := b.keepGenerated(ctx, key, changed); err != nil {
-		b.Log("the generated code cannot be kept for other clones: %v", err)
-	}
-	return b.commitGeneratedTree(ctx, tree, len(changed))
-}
-
-func (b *build) commitGeneratedTree(ctx context.Context, tree string, files int) error {
-	if files == 0 {
-		return nil
-	}
-	commit, err := commitTree(ctx, b.repo(), b.Release.Date(), tree, b.state.Written(), generatedMessage)
-	if err != nil {
-		return err
-	}
-	b.state.Head = commit
-	return nil
-}
-
-const generatedMessage = `Generated code
-
-What the release's own code generators make of the commits before. Nothing
-in this commit was written by hand; run the generators again rather than
-resolving a conflict in it.
-`
-
-// repeatGenerated puts the old generated files on top of the new commits.
-func (b *build) repeatGenerated(ctx context.Context) error {
-	changed, err := diffTrees(ctx, b.repo(), b.old.Written(), b.old.Head)
-	if err != nil {
-		return err
-	}
-	b.Log("generated code: %d files, unchanged", len(changed))
-	return b.importGenerated(ctx, len(changed), func(im *importer) {
-		for _, e := range changed {
-			if e.gone() {
-				im.remove(e.Path)
-			} else {
-				im.entry(e.Mode, e.Hash, e.Path)
-			}
-		}
-	})
-}
-
-// importGenerated commits generated files that are known already.
-func (b *build) importGenerated(ctx context.Context, files int, write func(*importer)) error {
-	if files == 0 {
-		return nil
-	}
-	commits, err := importCommits(ctx, b.repo(), b.Release.Date(), func(im *importer) error {
-		im.commit("refs/carry/generated", b.state.Written(), generatedMessage)
-		write(im)
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("committing the generated code: %w", err)
-	}
-	b.state.Head = commits[0]
-	return nil
-}
-
-// removeScratch removes the second work tree, also after an interrupt.
-func (b *build) removeScratch(ctx context.Context) {
+	// It is not interrupted. Should the process be killed all the same, the next run
+	// knows what was written, and goes on.
 	ctx = context.WithoutCancel(ctx)
-	if err := os.RemoveAll(b.scratch()); err != nil {
-		b.Log("removing %s: %v", b.scratch(), err)
+	if b.dir != b.Dir() {
+		if err := b.checkout(ctx); err != nil {
+			return err
+		}
+		return os.Rename(b.dir, b.Dir())
 	}
-	if _, err := b.repo().Run(ctx, "worktree", "prune"); err != nil {
-		b.Log("%v", err)
+	if err := b.checkEdits(ctx); err != nil {
+		return err
 	}
+	if b.old.Next != "" {
+		// Killed together with git. Nobody else works here: there is a lock of our own.
+		if err := os.Remove(filepath.Join(b.dir, ".git", "index.lock")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	b.old.Next = b.state.Head
+	if err := b.old.write(b.dir); err != nil {
+		return err
+	}
+	return b.checkout(ctx)
+}
+
+// checkout brings the files to the new state.
+func (b *build) checkout(ctx context.Context) error {
+	// Otherwise, files that were touched but not changed would be written.
+	// It exits with 1 if it finds changes.
+	if _, err := b.repo().Run(ctx, "update-index", "-q", "--refresh"); err != nil && git.ExitCode(err) != 1 {
+		return err
+	}
+	if _, err := b.repo().Run(ctx, "checkout", "--quiet", "--force", "--no-track", "-B", Branch, b.state.Head); err != nil {
+		return err
+	}
+	return b.state.write(b.dir)
 }

@@ -22,46 +22,30 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-
-	"kubernetes-dra/hack/pkg/git"
 )
 
 // Patches writes the commits of the tree as a series for "git am", into the
 // folder patches beside the tree, and returns the names of the files. What
 // people wrote comes first, generated code last.
 func (t *Tree) Patches(ctx context.Context) ([]string, error) {
-	state, err := t.Build(ctx)
-	if err != nil {
-		return nil, err
-	}
 	unlock, err := t.lock(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	dir, tmp := filepath.Join(t.Output, "patches"), filepath.Join(t.Output, ".patches.new")
-	if err := os.RemoveAll(tmp); err != nil {
-		return nil, err
-	}
-	defer os.RemoveAll(tmp)
-	names, err := t.series(ctx, state, tmp)
+	state, err := t.build(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if len(names) == 0 {
-		return nil, fmt.Errorf("release %s carries nothing: no patches", t.Release.Name)
-	}
+	dir := filepath.Join(t.Output, "patches")
 	if err := os.RemoveAll(dir); err != nil {
 		return nil, err
 	}
-	if err := os.Rename(tmp, dir); err != nil {
-		return nil, err
+	files, err := t.series(ctx, state, dir)
+	if err == nil && len(files) == 0 {
+		err = fmt.Errorf("release %s carries nothing: no patches", t.Release.Name)
 	}
-	var files []string
-	for _, name := range names {
-		files = append(files, filepath.Join(dir, name))
-	}
-	return files, nil
+	return files, err
 }
 
 // series writes the commits as files into a folder, and returns their names.
@@ -70,57 +54,38 @@ func (t *Tree) series(ctx context.Context, state *State, dir string) ([]string, 
 	out, err := t.git().Run(ctx, "format-patch", "--output-directory", dir, "--no-signature", "--zero-commit",
 		"--no-numbered", "--no-renames", "--binary", "--full-index", "--unified=3", "--diff-algorithm=myers",
 		state.Base+".."+state.Head)
-	if err != nil {
+	if err != nil || out == "" {
 		return nil, err
 	}
-	var names []string
-	for name := range strings.Lines(out) {
-		names = append(names, filepath.Base(strings.TrimSpace(name)))
-	}
-	return names, nil
+	return strings.Split(out, "\n"), nil
 }
 
-// CheckPatches applies the series to the untouched release with git am, in a clone,
-// and fails if that does not give the very tree that was built.
+// CheckPatches applies the series to the untouched release, and fails if that does not give
+// the very tree that was built.
 func (t *Tree) CheckPatches(ctx context.Context, state *State) error {
-	tmp, err := os.MkdirTemp("", "carry-am-")
+	tmp, err := os.MkdirTemp("", "carry-series-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(tmp)
-	names, err := t.series(ctx, state, tmp)
-	if err != nil || len(names) == 0 {
-		return err
-	}
-	clone := git.Dir(filepath.Join(tmp, "kubernetes"))
-	if _, err := t.git().Run(ctx, "clone", "--quiet", "--shared", "--no-checkout", "--", t.Dir(), string(clone)); err != nil {
-		return err
-	}
-	// The index has all files, the work tree only those that the series needs.
-	changed, err := pathsOf(diffTrees(ctx, t.git(), state.Base, state.Head))
+	files, err := t.series(ctx, state, tmp)
 	if err != nil {
 		return err
 	}
-	patterns := "/" + strings.Join(changed, "\n/") + "\n"
-	if _, err := clone.Output(ctx, strings.NewReader(patterns), nil, "sparse-checkout", "set", "--no-cone", "--stdin"); err != nil {
-		return err
-	}
-	if _, err := clone.Run(ctx, "checkout", "--quiet", "--detach", state.Base); err != nil {
-		return err
-	}
-	args := []string{"-c", "user.name=carry", "-c", "user.email=carry@kubernetes-dra.invalid", "am", "--quiet", "--"}
-	for _, name := range names {
-		args = append(args, filepath.Join(tmp, name))
-	}
-	if _, err := clone.Run(ctx, args...); err != nil {
-		return fmt.Errorf("release %s: the series does not apply: %w", t.Release.Name, err)
-	}
-	different, err := diffTrees(ctx, clone, state.Head, "HEAD")
+	tree, err := inIndex(ctx, t.git(), state.Base, func(env []string) error {
+		for _, name := range files {
+			if _, err := t.git().Output(ctx, nil, env, "apply", "--cached", "--whitespace=nowarn", name); err != nil {
+				return fmt.Errorf("release %s: the series does not apply: %w", t.Release.Name, err)
+			}
+		}
+		return nil
+	})
 	if err != nil {
 		return err
 	}
-	if len(different) > 0 {
-		return fmt.Errorf("release %s: git am of the series does not give the tree that was built: %s differ", t.Release.Name, summary(different))
+	different, err := diffTrees(ctx, t.git(), state.Head, tree)
+	if err == nil && len(different) > 0 {
+		err = fmt.Errorf("release %s: the series does not give the tree that was built: %s differ", t.Release.Name, summary(different))
 	}
-	return nil
+	return err
 }

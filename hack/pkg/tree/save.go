@@ -27,6 +27,9 @@ import (
 	"slices"
 	"strings"
 
+	"kubernetes-dra/hack/pkg/git"
+	"kubernetes-dra/hack/pkg/sys"
+	"kubernetes-dra/hack/pkg/tree/ledger"
 	"kubernetes-dra/hack/pkg/tree/overlay"
 	"kubernetes-dra/hack/pkg/tree/patch"
 )
@@ -47,9 +50,6 @@ func (t *Tree) Save(ctx context.Context, slug string) error {
 		return err
 	}
 	defer unlock()
-	if err := t.recover(ctx); err != nil {
-		return err
-	}
 	state, err := t.State()
 	if err != nil {
 		return err
@@ -57,11 +57,14 @@ func (t *Tree) Save(ctx context.Context, slug string) error {
 	if state == nil {
 		return fmt.Errorf("there is no tree of release %s: nothing to save", t.Release.Name)
 	}
-	if slug != "" && !slices.ContainsFunc(t.Ledger.FeaturesOf(t.Release.Name), has(slug)) {
+	s := &save{Tree: t, state: state, slug: slug, features: t.Ledger.FeaturesOf(t.Release.Name)}
+	if slug != "" && index(s.features, slug) < 0 {
 		return fmt.Errorf("no feature %q is carried in release %s", slug, t.Release.Name)
 	}
-	s := &save{Tree: t, state: state, slug: slug}
-	if s.roots, err = overlay.Roots(t.Repo); err != nil {
+	if s.entries, err = overlay.Scan(t.Repo, t.Ledger); err != nil {
+		return err
+	}
+	if s.stages, err = overlay.Resolve(s.entries, t.Ledger, t.Release.Name); err != nil {
 		return err
 	}
 	edits, err := t.edits(ctx, state)
@@ -74,18 +77,22 @@ func (t *Tree) Save(ctx context.Context, slug string) error {
 	}
 	var errs []error
 	for _, e := range edits {
-		if slices.Contains(generated, e.Path) || overlay.IsGenerated(e.Path, s.now(ctx, e)) {
-			t.Log("generated, not saved: %s", e.Path)
-			continue
+		var now []byte
+		if e.regular() {
+			if now, err = t.git().Output(ctx, nil, nil, "cat-file", "blob", e.Hash); err != nil {
+				return err
+			}
 		}
-		if err := s.edit(ctx, e); err != nil {
+		if slices.Contains(generated, e.Path) || overlay.IsGenerated(e.Path, now) {
+			t.Log("generated, not saved: %s", e.Path)
+		} else if err := s.edit(ctx, e, now); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", e.Path, err))
 		}
 	}
-	if len(errs) > 0 {
-		return fmt.Errorf("nothing was saved:\n%w", errors.Join(errs...))
+	if errs == nil {
+		errs = append(errs, s.share(ctx))
 	}
-	if err := s.share(ctx); err != nil {
+	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("nothing was saved:\n%w", err)
 	}
 	return s.write()
@@ -94,16 +101,19 @@ func (t *Tree) Save(ctx context.Context, slug string) error {
 // save is one run of Save.
 type save struct {
 	*Tree
-	state *State
-	slug  string
-	roots []string
+	state    *State
+	slug     string
+	features []*ledger.Feature
+	// entries are all of the overlay, stages those of the release.
+	entries []overlay.Entry
+	stages  []overlay.Stage
 	// files is what to write.
-	files []output
+	files []*output
 }
 
 // output is an overlay file to write, or to remove.
 type output struct {
-	Source
+	overlay.Entry
 	content []byte
 	// forms of a seam, the one with the most context first.
 	forms      [][]byte
@@ -113,256 +123,234 @@ type output struct {
 	others []string
 }
 
-// sharedWith says which other releases a change of the file concerns.
-func (f *output) sharedWith(verb string) string {
-	if len(f.others) == 0 {
-		return ""
+// at lists the files of a release that make a file of the tree.
+func at(stages []overlay.Stage, path string) []overlay.Entry {
+	var found []overlay.Entry
+	for _, stage := range stages {
+		for _, e := range stage.Entries {
+			if e.Path == path {
+				found = append(found, e)
+			}
+		}
 	}
-	return ", which " + verb + " also in " + strings.Join(f.others, ", ")
+	return found
 }
 
-// now returns the content of an edited file as it is now, nil if it is gone.
-func (s *save) now(ctx context.Context, e edit) []byte {
-	if e.gone() || !e.regular() {
-		return nil
+// show returns the content of a file in a commit, nil if there is none.
+func show(ctx context.Context, repo git.Dir, commit, path string) ([]byte, error) {
+	entry, err := repo.Output(ctx, nil, nil, "ls-tree", "-z", commit, "--", path)
+	if err != nil || len(entry) == 0 {
+		return nil, err
 	}
-	content, err := s.git().Output(ctx, nil, nil, "cat-file", "blob", e.Hash)
-	if err != nil {
-		return nil
+	content, err := repo.Output(ctx, nil, nil, "cat-file", "blob", commit+":"+path)
+	if content == nil && err == nil {
+		content = []byte{} // empty, but there
 	}
-	return content
+	return content, err
 }
 
-func (s *save) edit(ctx context.Context, e edit) error {
+func (s *save) edit(ctx context.Context, e edit, now []byte) error {
 	if !e.gone() && !e.regular() {
 		return errors.New("only regular files can be saved")
 	}
-	inBase, err := s.show(ctx, s.state.Base, e.Path)
+	inBase, err := show(ctx, s.git(), s.state.Base, e.Path)
 	if err != nil {
 		return err
 	}
-	if inBase != nil {
-		return s.editSeams(ctx, e, inBase)
+	entries := at(s.stages, e.Path)
+	switch {
+	case inBase != nil:
+		return s.editSeams(ctx, e, entries, inBase, now)
+	case len(entries) > 0:
+		return s.editWhole(e, entries[0], now)
+	default:
+		return s.addWhole(e, now)
 	}
-	for _, source := range s.state.Sources {
-		if source.Path == e.Path {
-			return s.editWhole(e, source, s.now(ctx, e))
-		}
-	}
-	return s.addWhole(ctx, e)
 }
 
 // addWhole takes a new file into the overlay.
-func (s *save) addWhole(ctx context.Context, e edit) error {
-	if !slices.ContainsFunc(s.roots, func(root string) bool { return strings.HasPrefix(e.Path, root+"/") }) {
-		return fmt.Errorf("the overlay has no folder for it: it consists of those in the ignore directive of go.mod (%s)", strings.Join(s.roots, ", "))
+func (s *save) addWhole(e edit, now []byte) error {
+	if _, built := s.state.Sums[e.Path]; built && e.gone() {
+		return nil // saved before
+	}
+	roots, err := overlay.Roots(s.Repo)
+	if err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(roots, func(root string) bool { return strings.HasPrefix(e.Path, root+"/") }) {
+		return fmt.Errorf("the overlay has no folder for it: it consists of those in the ignore directive of go.mod (%s)", strings.Join(roots, ", "))
 	}
 	if _, err := overlay.Owners(e.Path, s.Ledger); err != nil {
 		return err
 	}
 	if _, err := os.Lstat(filepath.Join(s.Repo, filepath.FromSlash(e.Path))); err == nil {
-		return errors.New("the overlay has such a file, but the tree was built without it: build the tree first, or move it away")
-	} else if !errors.Is(err, fs.ErrNotExist) {
-		return err
+		return errors.New("the overlay has such a file, which this release does not get: choose another name")
 	}
-	content, err := overlay.Restore(e.Path, s.now(ctx, e), s.Release)
+	content, err := overlay.Restore(e.Path, now, s.Release)
 	if err != nil {
 		return err
 	}
-	s.files = append(s.files, output{
-		Source:  Source{Source: e.Path, Path: e.Path},
-		content: content, executable: e.Mode == "100755",
-	})
+	s.files = append(s.files, &output{Entry: overlay.Entry{Source: e.Path, Path: e.Path}, content: content, executable: e.Mode == "100755"})
 	return nil
 }
 
 // editWhole takes a changed, or deleted, file of our own back.
-func (s *save) editWhole(e edit, source Source, content []byte) error {
-	if err := s.unchanged(source); err != nil {
+func (s *save) editWhole(e edit, entry overlay.Entry, content []byte) error {
+	if err := s.unchanged(entry.Source); err != nil {
 		return err
 	}
-	if e.gone() {
-		s.files = append(s.files, output{Source: source, remove: true})
-		return nil
-	}
-	// Imports that were replaced are put back, if our file has them.
-	before, err := os.ReadFile(filepath.Join(s.Repo, filepath.FromSlash(source.Source)))
-	if err != nil {
-		return err
-	}
-	if replaced, err := overlay.Substitute(e.Path, before, s.Release); err != nil {
-		return err
-	} else if !bytes.Equal(replaced, before) {
-		if content, err = overlay.Restore(e.Path, content, s.Release); err != nil {
+	if !e.gone() {
+		// Imports that were replaced are put back, if our file has them.
+		before, err := os.ReadFile(filepath.Join(s.Repo, filepath.FromSlash(entry.Source)))
+		if err != nil {
 			return err
 		}
+		if replaced, err := overlay.Substitute(e.Path, before, s.Release); err != nil {
+			return err
+		} else if !bytes.Equal(replaced, before) {
+			if content, err = overlay.Restore(e.Path, content, s.Release); err != nil {
+				return err
+			}
+		}
 	}
-	s.files = append(s.files, output{Source: source, content: content, executable: e.Mode == "100755"})
+	s.files = append(s.files, &output{Entry: entry, content: content, remove: e.gone(), executable: e.Mode == "100755"})
 	return nil
 }
 
 // unchanged makes sure that an overlay file is still what the tree was built
 // from, so that saving does not replace an edit made in the overlay.
-func (s *save) unchanged(source Source) error {
-	sum, err := fileDigest(filepath.Join(s.Repo, filepath.FromSlash(source.Source)))
-	if err != nil {
-		return err
+func (s *save) unchanged(source string) error {
+	sum, err := s.fileDigest(source)
+	if err == nil && sum != s.state.Sums[source] {
+		err = fmt.Errorf("it was edited in the tree, and %s was changed in the overlay since the tree was built: undo one of them", source)
 	}
-	if sum != source.SHA256 {
-		return fmt.Errorf("it was edited in the tree, and %s was changed in the overlay since the tree was built: undo one of them", source.Source)
-	}
-	return nil
+	return err
 }
 
 // editSeams brings an edit of an upstream file into its feature's seam. The
 // seams of later features are written anew on top of it.
-func (s *save) editSeams(ctx context.Context, e edit, base []byte) error {
+func (s *save) editSeams(ctx context.Context, e edit, seams []overlay.Entry, base, now []byte) error {
 	if e.gone() {
 		return errors.New("the overlay cannot delete a file of upstream")
 	}
 	if e.Mode != e.OldMode {
 		return errors.New("the overlay cannot change the mode of a file of upstream")
 	}
-	features := s.Ledger.FeaturesOf(s.Release.Name)
-	var seams []Source
-	for _, source := range s.state.Sources {
-		if source.Path == e.Path {
-			seams = append(seams, source)
-		}
-	}
 	slug, err := s.attribute(seams)
 	if err != nil {
 		return err
 	}
-	last, err := s.show(ctx, s.state.Written(), e.Path)
+	last, err := show(ctx, s.git(), s.state.Written(), e.Path)
 	if err != nil {
 		return err
 	}
-	target := slices.IndexFunc(features, has(slug))
-	// The file before and after each feature, as it was and as it will be.
+	// The file after each feature, as it was and as it will be.
 	was, becomes := base, base
-	for i, f := range features {
+	for i, f := range s.features {
 		for _, c := range s.state.Features {
 			if c.Slug == f.Slug {
-				if was, err = s.show(ctx, c.Commit, e.Path); err != nil {
+				if was, err = show(ctx, s.git(), c.Commit, e.Path); err != nil {
 					return err
 				}
 			}
 		}
-		before := becomes
-		if becomes = was; i >= target {
-			if becomes, err = patch.Merge(ctx, was, last, s.now(ctx, e)); err != nil {
-				return fmt.Errorf("as an edit of %s: %w: make it one of another feature with FEATURE=<slug>", slug, err)
-			}
-		}
-		if i < target {
+		if i < index(s.features, slug) {
+			becomes = was
 			continue
+		}
+		before := becomes
+		if becomes, err = patch.Merge(ctx, was, last, now); err != nil {
+			return fmt.Errorf("as an edit of %s: %w: make it one of another feature with FEATURE=<slug>", slug, err)
 		}
 		forms, err := patch.Forms(ctx, e.Path, patch.Change{Before: before, After: becomes})
 		if err != nil {
 			return err
 		}
-		old := Source{Source: e.Path + "." + f.Slug + ".patch", Path: e.Path, Slug: f.Slug, Seam: true}
-		if at := slices.IndexFunc(seams, func(s Source) bool { return s.Slug == f.Slug }); at >= 0 {
-			old = seams[at]
+		entry := overlay.Entry{Path: e.Path, Slug: f.Slug, Seam: true}.Qualified(nil)
+		if at := slices.IndexFunc(seams, func(s overlay.Entry) bool { return s.Slug == f.Slug }); at >= 0 {
+			entry = seams[at]
 		} else if forms == nil {
 			continue
 		}
-		if err := s.unchanged(old); err != nil {
+		if err := s.unchanged(entry.Source); err != nil {
 			return err
 		}
-		f := output{Source: old, forms: forms, remove: forms == nil}
-		if !f.remove {
-			f.content = forms[0]
-		}
-		s.files = append(s.files, f)
+		s.files = append(s.files, &output{Entry: entry, forms: forms, remove: forms == nil})
 	}
 	return nil
 }
 
 // attribute decides which feature an edit of an upstream file belongs to.
-func (s *save) attribute(seams []Source) (string, error) {
+func (s *save) attribute(seams []overlay.Entry) (string, error) {
 	if s.slug != "" {
 		return s.slug, nil
 	}
-	features := s.Ledger.FeaturesOf(s.Release.Name)
-	for _, f := range slices.Backward(features) {
-		if slices.ContainsFunc(seams, func(s Source) bool { return s.Slug == f.Slug }) {
-			return f.Slug, nil
-		}
+	if len(seams) > 0 {
+		return seams[len(seams)-1].Slug, nil
 	}
-	if len(features) == 1 {
-		return features[0].Slug, nil
+	if len(s.features) == 1 {
+		return s.features[0].Slug, nil
 	}
 	var slugs []string
-	for _, f := range features {
+	for _, f := range s.features {
 		slugs = append(slugs, f.Slug)
 	}
 	return "", fmt.Errorf("it has no seam yet: say for which feature with FEATURE=<slug>, one of %s", strings.Join(slugs, ", "))
 }
 
-// write writes what was collected, and remembers it.
+// write writes what was collected, and notes what an overlay file is now, so that
+// more edits of the tree can be saved before it is built again.
 func (s *save) write() error {
 	saved := 0
 	for _, f := range s.files {
-		name := filepath.Join(s.Repo, filepath.FromSlash(f.Source.Source))
-		old, err := os.ReadFile(name)
-		exists := err == nil
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		changed, err := f.write(filepath.Join(s.Repo, filepath.FromSlash(f.Source)))
+		if err != nil {
 			return err
 		}
-		switch {
-		case f.remove && !exists:
-		case f.remove:
-			if err := os.Remove(name); err != nil {
-				return err
+		verb, tense := "saved", "is"
+		if f.remove {
+			verb, tense = "removed", "was"
+		}
+		if changed {
+			also := ""
+			if len(f.others) > 0 {
+				also = ", which " + tense + " also in " + strings.Join(f.others, ", ")
 			}
-			s.Log("removed: %s%s", f.Source.Source, f.sharedWith("was"))
-			saved++
-		default:
-			mode := fs.FileMode(0o644)
-			if f.executable {
-				mode = 0o755
-			}
-			if info, err := os.Stat(name); exists && err == nil && bytes.Equal(old, f.content) &&
-				(f.Seam || info.Mode()&0o100 != 0 == f.executable) {
-				break
-			}
-			if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-				return err
-			}
-			if err := os.WriteFile(name, f.content, mode); err != nil {
-				return err
-			}
-			if err := os.Chmod(name, mode); err != nil {
-				return err
-			}
-			s.Log("saved: %s%s", f.Source.Source, f.sharedWith("is"))
+			s.Log("%s: %s%s", verb, f.Source, also)
 			saved++
 		}
-		if err := s.remember(f); err != nil {
+		if s.state.Sums[f.Source], err = s.fileDigest(f.Source); err != nil {
 			return err
 		}
 	}
 	if saved == 0 {
 		s.Log("the overlay has everything that is in the tree")
 	}
-	return writeJSON(own(s.Dir(), stateFile), s.state)
+	return s.state.write(s.Dir())
 }
 
-// remember notes what an overlay file is now, so that more edits of the tree
-// can be saved before it is built again.
-func (s *save) remember(f output) error {
-	sum, err := fileDigest(filepath.Join(s.Repo, filepath.FromSlash(f.Source.Source)))
-	if err != nil {
-		return err
+// write writes or removes the file, and says whether that changed anything.
+func (f *output) write(name string) (bool, error) {
+	info, err := os.Stat(name)
+	exists := err == nil
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false, err
 	}
-	f.SHA256 = sum
-	at := slices.IndexFunc(s.state.Sources, func(old Source) bool { return old.Source == f.Source.Source })
-	if at < 0 {
-		s.state.Sources = append(s.state.Sources, f.Source)
-	} else {
-		s.state.Sources[at] = f.Source
+	if f.remove {
+		if exists {
+			err = os.Remove(name)
+		}
+		return exists, err
 	}
-	return nil
+	mode := fs.FileMode(0o644)
+	if f.executable {
+		mode = 0o755
+	}
+	if exists {
+		old, err := os.ReadFile(name)
+		if err != nil || bytes.Equal(old, f.content) && info.Mode()&0o100 == mode&0o100 {
+			return false, err
+		}
+	}
+	return true, sys.WriteFile(name, f.content, mode)
 }

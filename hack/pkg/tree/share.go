@@ -33,36 +33,36 @@ import (
 // share finds out for which other releases the files that get saved hold. A
 // seam without a release in its name gets one if it does not fit all of them.
 func (s *save) share(ctx context.Context) error {
-	entries, err := overlay.Scan(s.Repo, s.Ledger)
-	if err != nil {
-		return err
-	}
 	var others []*otherRelease
 	for _, r := range s.Ledger.Carried() {
 		if r.Name == s.Release.Name {
 			continue
 		}
-		stages, err := overlay.Resolve(entries, s.Ledger, r.Name)
+		stages, err := overlay.Resolve(s.entries, s.Ledger, r.Name)
 		if err != nil {
 			return err
 		}
 		others = append(others, &otherRelease{save: s, release: r, stages: stages})
 	}
 	var errs []error
-	for i := range s.files {
-		f := &s.files[i]
-		isNew := !slices.ContainsFunc(entries, func(e overlay.Entry) bool { return e.Source == f.Source.Source })
-		misfit, err := s.shareFile(ctx, i, slices.DeleteFunc(slices.Clone(others), func(r *otherRelease) bool { return !r.holds(f, isNew) }))
-		switch {
+	for i, f := range s.files {
+		var holding []*otherRelease
+		for _, r := range others {
+			if r.holds(f) {
+				holding = append(holding, r)
+			}
+		}
+		misfit, err := s.shareFile(ctx, i, holding)
+		switch unqualified := f.Qualified(nil).Source; {
 		case err != nil:
 			return err
 		case misfit == nil:
-		case f.Source.Source != unqualified(f):
-			errs = append(errs, fmt.Errorf("%s also holds for release %s, which the edit does not fit: %w\nRename it so that it holds for the other releases, build the tree, and edit again", f.Source.Source, misfit.release, misfit))
+		case f.Source != unqualified:
+			errs = append(errs, fmt.Errorf("%s also holds for release %s, which the edit does not fit: %w\nRename it so that it holds for the other releases, build the tree, and edit again", f.Source, misfit.release, misfit))
 		default:
-			only := s.alone()
-			f.Source.Source = f.Path + "." + f.Slug + "." + only.String() + ".patch"
-			s.Log("%s does not fit release %s (%v): saved for %s alone", unqualified(f), misfit.release, misfit, only)
+			only := alone(s.Ledger, s.Release)
+			f.Entry = f.Qualified(&only)
+			s.Log("%s does not fit release %s (%v): saved for %s alone", unqualified, misfit.release, misfit, only)
 		}
 	}
 	return errors.Join(errs...)
@@ -70,8 +70,8 @@ func (s *save) share(ctx context.Context) error {
 
 // shareFile makes a file one that fits the other releases, a seam with less context if
 // need be. It returns why that cannot be.
-func (s *save) shareFile(ctx context.Context, index int, others []*otherRelease) (*misfitError, error) {
-	f := &s.files[index]
+func (s *save) shareFile(ctx context.Context, at int, others []*otherRelease) (*misfitError, error) {
+	f := s.files[at]
 	var first *misfitError
 	forms := f.forms
 	if len(forms) == 0 {
@@ -81,7 +81,7 @@ func (s *save) shareFile(ctx context.Context, index int, others []*otherRelease)
 		f.others = nil
 		var misfit *misfitError
 		for _, r := range others {
-			err := r.fits(ctx, index)
+			err := r.fits(ctx, at)
 			if err != nil && !errors.As(err, &misfit) {
 				return nil, err
 			}
@@ -101,17 +101,14 @@ func (s *save) shareFile(ctx context.Context, index int, others []*otherRelease)
 	return first, nil
 }
 
-// alone is the qualifier of what holds for the release alone. That of the newest
+// alone is the qualifier of what holds for a release alone. That of the newest
 // one has no end: what comes next is more like it than like the ones before.
-func (s *save) alone() ledger.Range {
-	if newest, err := s.Ledger.Newest(); err == nil && newest.Name == s.Release.Name {
-		return ledger.Range{From: s.Release.Name}
+func alone(l *ledger.Ledger, r *ledger.Release) ledger.Range {
+	if newest, err := l.Newest(); err == nil && ledger.Compare(newest.Name, r.Name) <= 0 {
+		return ledger.Range{From: r.Name}
 	}
-	return ledger.Range{From: s.Release.Name, To: s.Release.Name}
+	return ledger.Range{From: r.Name, To: r.Name}
 }
-
-// unqualified is the name of a seam that holds for all releases.
-func unqualified(f *output) string { return f.Path + "." + f.Slug + ".patch" }
 
 // otherRelease is one whose tree is not the one that was edited.
 type otherRelease struct {
@@ -123,15 +120,14 @@ type otherRelease struct {
 }
 
 // holds says whether a file is, or will be, built into the release.
-func (r *otherRelease) holds(f *output, isNew bool) bool {
-	for _, stage := range r.stages {
-		for _, e := range stage.Entries {
-			if e.Path == f.Path && e.Seam == f.Seam && (!f.Seam || e.Slug == f.Slug) {
-				return e.Source == f.Source.Source
-			}
+func (r *otherRelease) holds(f *output) bool {
+	for _, e := range at(r.stages, f.Path) {
+		if e.IsSibling(f.Entry) {
+			return e.Source == f.Source
 		}
 	}
 	// What is new is for all releases, if they have the feature.
+	isNew := !slices.ContainsFunc(r.entries, func(e overlay.Entry) bool { return e.Source == f.Source })
 	return isNew && (!f.Seam || slices.ContainsFunc(r.stages, func(stage overlay.Stage) bool { return stage.Feature.Slug == f.Slug }))
 }
 
@@ -141,18 +137,17 @@ type misfitError struct {
 	release string
 }
 
-// fits checks whether a seam that gets saved applies in the release.
-func (r *otherRelease) fits(ctx context.Context, index int) error {
-	f := &r.files[index]
+// fits checks whether a seam that gets saved applies in the release, on top of the seams of
+// earlier features.
+func (r *otherRelease) fits(ctx context.Context, index int) (err error) {
+	f := r.files[index]
 	if !f.Seam || f.remove {
 		return nil
 	}
 	if r.upstream == nil {
-		up, err := r.OpenOther(ctx, r.release)
-		if err != nil {
+		if r.upstream, err = r.Open(ctx, r.release); err != nil {
 			return err
 		}
-		r.upstream = up
 	}
 	content, err := r.upstream.ReadFile(f.Path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -160,40 +155,36 @@ func (r *otherRelease) fits(ctx context.Context, index int) error {
 	} else if err != nil {
 		return err
 	}
-	apply := func(seam []byte) error {
-		p, err := patch.Parse(seam)
-		if err != nil {
-			return err
-		}
-		if content, err = p.Apply(content); err != nil {
-			return &misfitError{err, r.release.Name}
-		}
-		return nil
-	}
 	for _, stage := range r.stages {
-		if stage.Feature.Slug == f.Slug {
-			return apply(f.content)
+		own := stage.Feature.Slug == f.Slug
+		seams := at([]overlay.Stage{stage}, f.Path)
+		if own {
+			seams = []overlay.Entry{f.Entry}
 		}
-		for _, e := range stage.Entries {
-			if !e.Seam || e.Path != f.Path {
-				continue
-			}
+		for _, e := range seams {
 			seam, err := r.seam(e.Source, index)
 			if err != nil {
 				return err
 			}
-			if err := apply(seam); err != nil {
+			p, err := patch.Parse(seam)
+			if err != nil {
 				return err
 			}
+			if content, err = p.Apply(content); err != nil {
+				return &misfitError{err, r.release.Name}
+			}
+		}
+		if own {
+			return nil
 		}
 	}
 	return nil
 }
 
-// seam returns a seam as it is after saving the files before the index.
+// seam returns a seam as it is after saving the files up to the index.
 func (r *otherRelease) seam(source string, index int) ([]byte, error) {
-	for _, f := range r.files[:index] {
-		if f.Source.Source == source && !f.remove {
+	for _, f := range r.files[:index+1] {
+		if f.Source == source && !f.remove {
 			return f.content, nil
 		}
 	}

@@ -17,25 +17,22 @@ limitations under the License.
 // Package tree builds the Kubernetes tree of a release: a git repository
 // whose first commit is the untouched base, followed by one commit for each
 // feature and one with the generated code. It also takes edits made in the
-// tree back to the overlay, and writes the commits out as a patch series.
+// tree back to the overlay, writes the commits out as a patch series, and
+// applies that to other checkouts.
 package tree
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
-	"runtime"
 	"slices"
-	"strings"
 
 	"kubernetes-dra/hack/pkg/git"
 	"kubernetes-dra/hack/pkg/sys"
@@ -64,21 +61,24 @@ type Tree struct {
 	Release *ledger.Release
 	// Output is the folder of everything that is built for the release.
 	Output string
-	// Cache is a folder for what other clones can use as well, empty for none.
+	// Cache is a folder for downloads that other clones can use as well.
 	Cache string
 
 	// Leave says which files of the overlay are left out. Those that change no file
 	// which Go compiles can be left out of a tree that is only compiled.
 	Leave []func(overlay.Entry) bool
+	// Regenerate runs the generators where generated.patch is not what belongs to
+	// the overlay, instead of failing. It takes minutes.
+	Regenerate bool
+	// record has the result of that written to generated.patch.
+	record bool
 
 	// Log tells the user what is going on. Each call is a line.
 	Log func(format string, args ...any)
-	// Generate runs the code generators in a complete tree. Nil runs none.
+	// Generate runs the code generators in a complete tree.
 	Generate func(ctx context.Context, dir string) error
-	// Open downloads and verifies the untouched tree.
-	Open func(ctx context.Context) (Upstream, error)
-	// OpenOther does so for another release.
-	OpenOther func(ctx context.Context, r *ledger.Release) (Upstream, error)
+	// Open downloads and verifies the untouched tree of a release.
+	Open func(ctx context.Context, r *ledger.Release) (Upstream, error)
 }
 
 // New returns the tree of a release of the repository. The release must be
@@ -88,25 +88,20 @@ func New(repo string, l *ledger.Ledger, release string) (*Tree, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &Tree{
+	return &Tree{
 		Repo:    repo,
 		Ledger:  l,
 		Release: r,
 		Output:  filepath.Join(repo, "_output", r.Name),
 		Log:     func(string, ...any) {},
-	}
-	t.Open = func(ctx context.Context) (Upstream, error) { return t.download(ctx, t.Release) }
-	t.OpenOther = t.download
-	return t, nil
-}
-
-// download is what Open is unless a test replaces it.
-func (t *Tree) download(ctx context.Context, r *ledger.Release) (Upstream, error) {
-	source, err := upstream.Open(ctx, t.Repo, r)
-	if err != nil {
-		return nil, err
-	}
-	return source, nil
+		Open: func(ctx context.Context, r *ledger.Release) (Upstream, error) {
+			source, err := upstream.Open(ctx, repo, r)
+			if err != nil {
+				return nil, err
+			}
+			return source, nil
+		},
+	}, nil
 }
 
 // Dir is the work tree.
@@ -114,14 +109,6 @@ func (t *Tree) Dir() string { return filepath.Join(t.Output, "kubernetes") }
 
 // git runs in the work tree.
 func (t *Tree) git() git.Dir { return git.Dir(t.Dir()) }
-
-// own is a file in the folder which carry keeps in the tree's repository.
-func own(dir, name string) string { return filepath.Join(dir, ".git", "carry", name) }
-
-const (
-	stateFile   = "state.json"
-	journalFile = "publish.json"
-)
 
 // State is what carry remembers about a tree that it built.
 type State struct {
@@ -133,27 +120,19 @@ type State struct {
 	Base string `json:"base"`
 	// Features are the commits of the features that change something.
 	Features []FeatureCommit `json:"features"`
-	// GeneratedKey identifies what the generated code was made from.
-	GeneratedKey string `json:"generatedKey,omitempty"`
 	// Head is the last commit.
 	Head string `json:"head"`
-	// Sources are the overlay files in the tree.
-	Sources []Source `json:"sources"`
+	// Next is the commit that the work tree was about to become. It is there only if
+	// that was interrupted: some files may be those of Next.
+	Next string `json:"next,omitempty"`
+	// Sums are the checksums of the overlay files in the tree, by their names.
+	Sums map[string]string `json:"sums"`
 }
 
 // FeatureCommit is the commit of a feature.
 type FeatureCommit struct {
 	Slug   string `json:"slug"`
 	Commit string `json:"commit"`
-}
-
-// Source is an overlay file as it was when the tree was built.
-type Source struct {
-	Source string `json:"source"`
-	Path   string `json:"path"`
-	Slug   string `json:"slug"`
-	Seam   bool   `json:"seam,omitempty"`
-	SHA256 string `json:"sha256"`
 }
 
 // Written is the last commit of what people wrote: everything but the
@@ -170,12 +149,15 @@ func (t *Tree) Content(ctx context.Context, s *State) (string, error) {
 	return t.git().Run(ctx, "rev-parse", "--verify", s.Head+"^{tree}")
 }
 
+// stateFile is where the state of the tree in a folder stands.
+func stateFile(dir string) string { return filepath.Join(dir, ".git", "carry", "state.json") }
+
 // State returns what is known about the built tree, nil if there is none.
 func (t *Tree) State() (*State, error) {
 	if _, err := os.Lstat(t.Dir()); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	data, err := os.ReadFile(own(t.Dir(), stateFile))
+	data, err := os.ReadFile(stateFile(t.Dir()))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%s was not made by carry: move it away", t.Dir())
 	} else if err != nil {
@@ -183,18 +165,18 @@ func (t *Tree) State() (*State, error) {
 	}
 	var s State
 	if err := json.Unmarshal(data, &s); err != nil {
-		return nil, fmt.Errorf("%s: %w: remove the tree to have it built anew", own(t.Dir(), stateFile), err)
+		return nil, fmt.Errorf("%s: %w: remove the tree to have it built anew", stateFile(t.Dir()), err)
 	}
 	return &s, nil
 }
 
-// writeJSON replaces the file at once.
-func writeJSON(name string, value any) error {
-	data, err := json.MarshalIndent(value, "", "  ")
+// write replaces the state of the tree in a folder.
+func (s *State) write(dir string) error {
+	data, err := json.MarshalIndent(s, "", "  ")
 	if err != nil {
 		return err
 	}
-	return sys.WriteFile(name, append(data, '\n'), 0o644)
+	return sys.WriteFile(stateFile(dir), append(data, '\n'), 0o644)
 }
 
 // lock makes sure that one process at a time works on the release's tree.
@@ -204,144 +186,40 @@ func (t *Tree) lock(ctx context.Context) (unlock func(), err error) {
 	})
 }
 
-// The packages whose code decides, beside the data, what a tree looks like, and those of
-// them that write generated code. What they import counts as well.
-var (
-	generatorPackages = []string{"hack/pkg/tree/codegen", "hack/protoc"}
-	treePackages      = append([]string{"hack/pkg/tree"}, generatorPackages...)
-)
-
-// inputs identifies everything that the tree is built from.
+// inputs identifies everything that the tree is built from, so that a tree which is up to
+// date is found so without a look at upstream's files.
 func (t *Tree) inputs() (string, error) {
-	h := sha256.New()
+	// The number grows when the same input gives another tree.
+	parts := []string{"tree 2"}
 	for _, f := range t.Ledger.FeaturesOf(t.Release.Name) {
-		fmt.Fprintln(h, f.Slug)
+		parts = append(parts, f.Slug)
 	}
 	roots, err := overlay.Roots(t.Repo)
 	if err != nil {
 		return "", err
 	}
-	code, err := sourceFiles(t.Repo, treePackages)
-	if err != nil {
-		return "", err
-	}
 	pin := upstream.PinDir(t.Release.Name)
-	if err := hashFiles(h, t.Repo, slices.Concat(code, roots, []string{pin, ledger.Path})); err != nil {
-		return "", err
+	for _, name := range []string{"version", "go.mod", "go.sum", generatedFile} {
+		roots = append(roots, path.Join(pin, name))
 	}
-	return hex.EncodeToString(h.Sum(nil)), nil
-}
-
-// hashFiles adds the names, modes and contents of all files under the roots, each of which
-// may be missing, to the hash. What tests and checks found does not count.
-func hashFiles(h io.Writer, repo string, roots []string) error {
-	for _, root := range roots {
-		if err := hashRoot(h, repo, root); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func hashRoot(h io.Writer, repo, root string) error {
-	err := filepath.WalkDir(filepath.Join(repo, filepath.FromSlash(root)), func(name string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		rel, err := filepath.Rel(repo, name)
-		if err != nil {
-			return err
-		}
-		rel = filepath.ToSlash(rel)
-		if strings.HasPrefix(rel, "hack/releases/") && slices.Contains([]string{upstream.TestedFile, upstream.GeneratorsFile, upstream.TreeFile}, path.Base(rel)) {
-			return nil
-		}
-		info, err := d.Info()
-		if err != nil {
-			return err
-		}
-		f, err := os.Open(name)
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		content := sha256.New()
-		if _, err := io.Copy(content, f); err != nil {
-			return err
-		}
-		_, err = fmt.Fprintf(h, "%q %v %x\n", rel, info.Mode()&0o111 != 0, content.Sum(nil))
-		return err
-	})
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return err
-}
-
-// baseKey identifies what the base commit is made from.
-func (t *Tree) baseKey() (string, error) {
-	sums, err := os.ReadFile(filepath.Join(t.Repo, upstream.PinDir(t.Release.Name), "go.sum"))
-	if err != nil {
-		return "", fmt.Errorf("release %s has no pin: %w", t.Release.Name, err)
-	}
-	parts := []string{"base 1", t.Release.Version, t.Release.Released, strings.Join(t.Release.MissingModules, " "), string(sums)}
-	if len(t.Release.StandIns) > 0 {
-		parts = append(parts, baseMessage(t.Release))
-	}
-	return digest(parts...), nil
-}
-
-// GeneratorsKey identifies the generators, and the base that they run on.
-func (t *Tree) GeneratorsKey(s *State) (string, error) {
-	h := sha256.New()
-	// The generators format what they write with the go command's packages.
-	fmt.Fprintf(h, "%s\n%s\n", s.Base, runtime.Version())
-	code, err := sourceFiles(t.Repo, generatorPackages)
-	if err != nil {
-		return "", err
-	}
-	if err := hashFiles(h, t.Repo, code); err != nil {
-		return "", err
-	}
-	return hex.EncodeToString(h.Sum(nil)), nil
-}
-
-// generatedKey identifies what the generated code is made from: the
-// generators, the base, and those files of the features that they may read.
-func (t *Tree) generatedKey(s *State, features []overlay.Applied) (string, error) {
-	generators, err := t.GeneratorsKey(s)
-	if err != nil {
-		return "", err
-	}
-	parts := []string{generators}
-	for _, f := range features {
-		for _, c := range f.Changes {
-			if readByGenerators(c.Path) || bytes.Contains(c.Content, []byte("featuregate.VersionedSpecs")) {
-				parts = append(parts, c.Path, string(c.Content))
+	for _, root := range append(roots, ledger.Path) {
+		err := filepath.WalkDir(filepath.Join(t.Repo, filepath.FromSlash(root)), func(name string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() {
+				return err
 			}
+			content, err := os.ReadFile(name)
+			if err != nil {
+				return err
+			}
+			info, err := d.Info()
+			parts = append(parts, name, fmt.Sprint(info.Mode()&0o100), string(content))
+			return err
+		})
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return "", err
 		}
 	}
 	return digest(parts...), nil
-}
-
-// readByGenerators says whether generated code can depend on a file. That is
-// so unless it is known that it cannot. The lists of feature gates depend on every file
-// with gates; upstream has none in these folders.
-func readByGenerators(p string) bool {
-	if strings.HasSuffix(p, "_test.go") {
-		return false
-	}
-	for _, dir := range []string{"pkg/scheduler/", "pkg/controller/", "pkg/kubelet/", "pkg/printers/", "plugin/", "staging/src/k8s.io/kubectl/pkg/describe/", "test/integration/", "test/e2e/", "test/e2e_node/"} {
-		if strings.HasPrefix(p, dir) {
-			return false
-		}
-	}
-	return path.Ext(p) != ".md"
-}
-
-// has returns a predicate for the feature with a slug.
-func has(slug string) func(*ledger.Feature) bool {
-	return func(f *ledger.Feature) bool { return f.Slug == slug }
 }
 
 // digest is a hash of strings that tells their borders.
@@ -351,4 +229,18 @@ func digest(parts ...string) string {
 		fmt.Fprintf(h, "%d:%s", len(p), p)
 	}
 	return hex.EncodeToString(h.Sum(nil))
+}
+
+// fileDigest identifies the content of an overlay file; empty if it is gone.
+func (t *Tree) fileDigest(source string) (string, error) {
+	content, err := os.ReadFile(filepath.Join(t.Repo, filepath.FromSlash(source)))
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	return digest(string(content)), err
+}
+
+// index returns where the feature with a slug is built, -1 if it is not.
+func index(features []*ledger.Feature, slug string) int {
+	return slices.IndexFunc(features, func(f *ledger.Feature) bool { return f.Slug == slug })
 }

@@ -164,12 +164,8 @@ func (f *fixture) open(release string) {
 		f.Fatal(err)
 	}
 	tree.Log = func(format string, args ...any) { f.log = append(f.log, fmt.Sprintf(format, args...)) }
-	tree.Open = func(context.Context) (Upstream, error) { return f.upstream, nil }
-	tree.OpenOther = func(_ context.Context, r *ledger.Release) (Upstream, error) {
-		if r.Name == release || r.State != ledger.Carried {
-			f.Errorf("release %s is not another one that is carried", r.Name)
-		}
-		if other, ok := f.others[r.Name]; ok {
+	tree.Open = func(_ context.Context, r *ledger.Release) (Upstream, error) {
+		if other, ok := f.others[r.Name]; ok && r.Name != release {
 			return other, nil
 		}
 		return f.upstream, nil
@@ -227,9 +223,10 @@ func (f *fixture) seam(p, slug, qualifier, from, to string) {
 	f.write(p+"."+slug+qualifier+".patch", string(content))
 }
 
+// mustBuild is what "make update" does.
 func (f *fixture) mustBuild() *State {
 	f.Helper()
-	s, err := f.Build(f.Context())
+	s, err := f.UpdateGenerated(f.Context())
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -283,6 +280,15 @@ func (f *fixture) wantOverlay(p, want string) {
 	f.Helper()
 	if got := f.overlay(p); got != want {
 		f.Errorf("%s: got:\n%s\nwant:\n%s", p, got, want)
+	}
+}
+
+// wantNothingPrepared expects that no folder beside the tree was left behind.
+func (f *fixture) wantNothingPrepared() {
+	f.Helper()
+	left, err := filepath.Glob(filepath.Join(f.Output, ".kubernetes.*"))
+	if err != nil || len(left) > 0 {
+		f.Errorf("left behind: %q, %v", left, err)
 	}
 }
 
@@ -397,11 +403,7 @@ func TestBuild(t *testing.T) {
 	if got := f.gitOutput("cat-file", "blob", s.Base+":"+crlf); got != "one\r\ntwo\r" {
 		t.Errorf("line ends were changed: %q", got)
 	}
-	for _, dir := range []string{f.fresh(), f.scratch()} {
-		if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("%s was left behind", dir)
-		}
-	}
+	f.wantNothingPrepared()
 }
 
 func TestBuildIsDeterministic(t *testing.T) {
@@ -423,120 +425,13 @@ func TestBuildIsDeterministic(t *testing.T) {
 func TestBuildAgainDoesNothing(t *testing.T) {
 	f := newFixture(t)
 	first := f.mustBuild()
-	f.Open = func(context.Context) (Upstream, error) {
+	f.Open = func(context.Context, *ledger.Release) (Upstream, error) {
 		t.Error("upstream was read")
 		return nil, errors.New("not needed")
 	}
 	second := f.mustBuild()
 	if first.Head != second.Head || f.generated != 1 {
 		t.Errorf("heads %s and %s, generated %d times", first.Head, second.Head, f.generated)
-	}
-}
-
-// What tests and checks found is about the tree, and no part of it; nor is what commits say.
-func TestTestedFile(t *testing.T) {
-	f := newFixture(t)
-	s := f.mustBuild()
-	content, err := f.Content(t.Context(), s)
-	if err != nil || content != f.gitOutput("rev-parse", "HEAD^{tree}") {
-		t.Errorf("content %q, %v", content, err)
-	}
-	for _, name := range []string{"tested.yaml", "generators.sum", "tree.sum"} {
-		f.write("hack/releases/1.36/"+name, "x")
-		if again := f.mustBuild(); again.Inputs != s.Inputs {
-			t.Errorf("the tree is built from %s", name)
-		}
-	}
-	f.write("hack/releases/1.36/other.yaml", "x")
-	if again := f.mustBuild(); again.Inputs == s.Inputs {
-		t.Error("another file of the pin does not count")
-	}
-	f.write(ledger.Path, strings.Replace(fixtureLedger, "why: because", "why: other", 1))
-	f.open("1.36")
-	again := f.mustBuild()
-	if c, err := f.Content(t.Context(), again); err != nil || c != content || again.Head == s.Head {
-		t.Errorf("content %q, %v, want %q in another commit than %s", c, err, content, s.Head)
-	}
-}
-
-// What the repository remembers of a tree holds for the same input only, and not for a tree
-// that is there.
-func TestKnown(t *testing.T) {
-	const delta, file = "api/1.36", "hack/releases/1.36/tree.sum"
-	for name, tc := range map[string]struct {
-		change func(f *fixture)
-		// forgotten says that the input is another one.
-		forgotten bool
-		err       string
-	}{
-		"the same":        {change: func(*fixture) {}},
-		"what was found":  {change: func(f *fixture) { f.write("hack/releases/1.36/tested.yaml", "x") }},
-		"another release": {change: func(f *fixture) { f.write("pkg/reservedfor_more.1.32.go", "package pkg\n") }},
-		"what commits say": {change: func(f *fixture) {
-			f.write(ledger.Path, strings.Replace(fixtureLedger, "why: because", "why: other", 1))
-		}},
-		"a file":             {forgotten: true, change: func(f *fixture) { f.write("pkg/reservedfor.go", "package pkg // new\n") }},
-		"a new file":         {forgotten: true, change: func(f *fixture) { f.write("pkg/reservedfor_more.go", "package pkg\n") }},
-		"a seam less":        {forgotten: true, change: func(f *fixture) { f.remove(filepath.Join(f.Repo, types+".reservedfor.patch")) }},
-		"the base":           {forgotten: true, change: func(f *fixture) { f.write("hack/releases/1.36/go.sum", "other\n") }},
-		"a seam's surrounds": {forgotten: true, change: func(f *fixture) { f.upstream[types] = "new\n" + f.upstream[types] }},
-		"what is compared":   {forgotten: true, change: func(f *fixture) { f.write(delta+"/x.diff", "other") }},
-		"the code": {forgotten: true, change: func(f *fixture) {
-			f.write("hack/pkg/tree/x.go", "package tree\n")
-		}},
-		"modules": {forgotten: true, change: func(f *fixture) {
-			f.write("go.mod", strings.Replace(readFile(f.T, filepath.Join(f.Repo, "go.mod")), "1.26.0", "1.26.1", 1))
-		}},
-		"no file":     {forgotten: true, change: func(f *fixture) { f.remove(filepath.Join(f.Repo, file)) }},
-		"half a file": {change: func(f *fixture) { f.write(file, "123\n") }, err: "must have the checksum"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			f := newFixture(t)
-			f.write(delta+"/x.diff", "delta")
-			s := f.mustBuild()
-			content, err := f.Content(t.Context(), s)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := f.RememberKnown(t.Context(), content, delta); err != nil {
-				t.Fatal(err)
-			}
-			if got, err := f.Known(t.Context(), delta); err != nil || got != "" {
-				t.Errorf("got %q, %v although there is a tree", got, err)
-			}
-			tc.change(f)
-			f.open("1.36")
-			remembered, err := f.CheckKnown(t.Context(), content, delta)
-			if err != nil && tc.err != "" {
-				f.wantError(err, file, tc.err)
-			} else if err != nil || remembered == tc.forgotten {
-				t.Errorf("remembered: %t, %v", remembered, err)
-			}
-			if err := os.RemoveAll(f.Dir()); err != nil {
-				t.Fatal(err)
-			}
-			got, err := f.Known(t.Context(), delta)
-			if tc.err != "" {
-				f.wantError(err, file, tc.err)
-				return
-			}
-			want := content
-			if tc.forgotten {
-				want = ""
-			}
-			if err != nil || got != want {
-				t.Errorf("got %q, %v, want %q", got, err, want)
-			}
-			if tc.forgotten {
-				return
-			}
-			// It is what a build makes.
-			if built, err := f.Content(t.Context(), f.mustBuild()); err != nil || built != content {
-				t.Errorf("built %q, %v, want %q", built, err, content)
-			}
-			_, err = f.CheckKnown(t.Context(), strings.Repeat("1", 40), delta)
-			f.wantError(err, file, content, "remove the file")
-		})
 	}
 }
 
@@ -595,63 +490,122 @@ func TestGeneratorsRunOnlyIfNeeded(t *testing.T) {
 	f.wantContent(deepcopy, "// Code generated by deepcopy-gen. DO NOT EDIT.\n")
 }
 
-func TestGeneratedCodeOfOtherClone(t *testing.T) {
-	a := newFixture(t)
-	a.Cache = t.TempDir()
-	first := a.mustBuild()
-	clone := func() *fixture {
-		t.Helper()
-		f := newFixture(t)
-		f.Cache = a.Cache
-		return f
+// A generated.patch that is not what belongs to the overlay is found before anything is
+// changed, and written anew; but not if a newer carry wrote it.
+func TestGeneratedPatch(t *testing.T) {
+	name := GeneratedFile("1.36")
+	change := func(old, new string) func(f *fixture) {
+		return func(f *fixture) { f.write(name, strings.Replace(f.overlay(name), old, new, 1)) }
 	}
-
-	b := clone()
-	if s := b.mustBuild(); s.Head != first.Head || b.generated != 0 {
-		t.Errorf("heads %s and %s, generated %d times in the second clone", first.Head, s.Head, b.generated)
-	}
-	b.wantContent(deepcopy, "// Code generated by deepcopy-gen. DO NOT EDIT.\nReservedFor\n")
-	// A tree that is there already is no different.
-	b.write("pkg/apis/reservedfor.go", "package apis\n")
-	second := b.mustBuild()
-	if b.generated != 1 {
-		t.Errorf("generated %d times, expected 1: other generated code is needed", b.generated)
-	}
-	c := clone()
-	c.mustBuild()
-	c.write("pkg/apis/reservedfor.go", "package apis\n")
-	if s := c.mustBuild(); s.Head != second.Head || c.generated != 0 {
-		t.Errorf("heads %s and %s, generated %d times in the third clone", second.Head, s.Head, c.generated)
-	}
-
-	// What cannot be read is made again.
-	files, err := filepath.Glob(filepath.Join(a.Cache, "generated", "*"))
-	if err != nil || len(files) != 2 {
-		t.Fatalf("cache has %q, %v", files, err)
-	}
-	for _, name := range files {
-		writeFile(t, name, "garbage")
-	}
-	d := clone()
-	if s := d.mustBuild(); s.Head != first.Head || d.generated != 1 {
-		t.Errorf("heads %s and %s, generated %d times with a broken cache", first.Head, s.Head, d.generated)
-	}
-	e := clone()
-	if e.mustBuild(); e.generated != 0 {
-		t.Error("the broken cache was not replaced")
+	for what, tt := range map[string]struct {
+		change func(f *fixture)
+		want   string
+	}{
+		"missing":        {func(f *fixture) { f.remove(filepath.Join(f.Repo, name)) }, "it is missing"},
+		"empty":          {func(f *fixture) { f.write(name, "") }, "it is damaged: it does not start"},
+		"no key":         {change("# key: ", "# "), "it is damaged"},
+		"cut off":        {func(f *fixture) { c := f.overlay(name); f.write(name, c[:len(c)-5]) }, "damaged, or was edited"},
+		"edited":         {change("+ReservedFor", "+ReservedFour"), "damaged, or was edited"},
+		"other checksum": {change("# sha256: ", "# sha256: 0"), "it is damaged"},
+		"merge conflict": {change("# key: ", "<<<<<<< HEAD\n# key: 1\n=======\n# key: "), "the conflict of a merge"},
+		"another type":   {func(f *fixture) { f.write("pkg/apis/reservedfor.go", "package apis\n") }, "made from something else"},
+		"another base":   {func(f *fixture) { f.write("hack/releases/1.36/go.sum", "other\n") }, "made from something else"},
+		"a gate":         {func(f *fixture) { f.write("pkg/kubelet/fixes.go", "package p // featuregate.VersionedSpecs\n") }, "made from something else"},
+		"newer carry":    {change("# format: 1", "# format: 2"), "written by a newer carry: it has the format 2"},
+		"does not apply": {func(f *fixture) { f.upstream[deepcopy] += "more\n"; _ = os.RemoveAll(f.Dir()) }, "git apply"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			f := newFixture(t)
+			before := f.mustBuild()
+			tt.change(f)
+			_, err := f.Build(t.Context())
+			if f.wantError(err, name, tt.want); what == "newer carry" {
+				_, err = f.UpdateGenerated(t.Context())
+				f.wantError(err, tt.want, "bring this clone up to date")
+				return
+			}
+			f.wantError(err, "make update", "generate --release 1.36")
+			if f.generated != 1 {
+				t.Errorf("the generators ran %d times", f.generated)
+			}
+			if what == "does not apply" {
+				return
+			}
+			if head := f.gitOutput("rev-parse", "HEAD"); head != before.Head {
+				t.Errorf("HEAD is %s, was %s", head, before.Head)
+			}
+			after := f.mustBuild()
+			if f.generated != 2 {
+				t.Errorf("the generators ran %d times", f.generated)
+			}
+			if again, err := f.Build(t.Context()); err != nil || again.Head != after.Head || again.Inputs != after.Inputs {
+				t.Errorf("got %v, %v", again, err)
+			}
+		})
 	}
 }
 
-func TestRemember(t *testing.T) {
+// Whoever has no generators gets the same tree, and does not need the tree of anyone else.
+func TestGeneratedPatchInClone(t *testing.T) {
 	a, b := newFixture(t), newFixture(t)
-	if err := a.Remember("key"); err != nil || a.Checked("key") {
-		t.Errorf("without a cache: %v, and it is there", err)
+	want := a.mustBuild()
+	b.write(GeneratedFile("1.36"), a.overlay(GeneratedFile("1.36")))
+	got, err := b.Build(t.Context())
+	if err != nil || got.Head != want.Head || b.generated != 0 {
+		t.Errorf("got %v, %v, want %s", got, err, want.Head)
 	}
-	a.Cache = t.TempDir()
-	b.Cache = a.Cache
-	if err := a.Remember("key"); err != nil || !b.Checked("key") || b.Checked("other") {
-		t.Errorf("%v, not there or another one is", err)
+	if err := b.CheckGenerated(t.Context()); err != nil || b.generated != 1 {
+		t.Errorf("got %v after %d runs", err, b.generated)
 	}
+	b.Generate = func(_ context.Context, dir string) error {
+		return os.WriteFile(filepath.Join(dir, deepcopy), []byte("something else\n"), 0o644)
+	}
+	b.wantError(b.CheckGenerated(t.Context()), GeneratedFile("1.36"), "something else of", deepcopy, "make update")
+	b.wantNothingPrepared()
+	b.wantContent(deepcopy, "// Code generated by deepcopy-gen. DO NOT EDIT.\nReservedFor\n")
+}
+
+// A run that was killed, or found the disk full, leaves what it prepared behind, or the work
+// tree half changed: the next one finishes the work, and keeps what was edited since.
+func TestKilled(t *testing.T) {
+	f := newFixture(t)
+	writeFile(t, filepath.Join(f.Output, ".kubernetes.new", ".git", "HEAD"), "garbage")
+	from := f.mustBuild()
+	gen := filepath.Join(f.Output, ".kubernetes.gen")
+	writeFile(t, filepath.Join(gen, ".git"), "gitdir: garbage")
+	f.write("pkg/apis/reservedfor.go", "package apis\n")
+	f.mustBuild()
+	f.gitOutput("worktree", "add", "--lock", "--detach", gen)
+	f.write("pkg/apis/reservedfor.go", "package apis // changed\n")
+	f.write("pkg/reservedfor.go", "package pkg // new\n")
+	to := f.mustBuild()
+	want := snapshot(t, f.Dir())
+
+	killed := func() {
+		f.gitOutput("checkout", "--quiet", "--force", "-B", Branch, from.Head)
+		f.edit("pkg/reservedfor.go", "package pkg // n") // half a file
+		writeFile(t, filepath.Join(f.Dir(), ".git", "index.lock"), "")
+		state := *from
+		state.Next = to.Head
+		if err := state.write(f.Dir()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	killed()
+	if got := f.mustBuild(); got.Head != to.Head || got.Next != "" {
+		t.Errorf("head is %s, expected %s", got.Head, to.Head)
+	}
+	wantSame(t, "tree", snapshot(t, f.Dir()), want)
+
+	killed()
+	f.edit(plugin, "edited after that\n")
+	_, err := f.Build(t.Context())
+	f.wantError(err, "has edits that the overlay does not have: pkg/plugin.go")
+	f.wantContent(plugin, "edited after that\n")
+
+	writeFile(t, stateFile(f.Dir()), "{")
+	_, err = f.Build(t.Context())
+	f.wantError(err, "remove the tree to have it built anew")
 }
 
 func TestDroppedFeature(t *testing.T) {
@@ -815,7 +769,7 @@ func TestErrors(t *testing.T) {
 			t.Run("fresh", func(t *testing.T) {
 				f := newFixture(t)
 				tt.prepare(f)
-				_, err := f.Build(t.Context())
+				_, err := f.UpdateGenerated(t.Context())
 				f.wantError(err, tt.want...)
 				if _, err := os.Stat(f.Dir()); !errors.Is(err, fs.ErrNotExist) {
 					t.Error("there is a tree in spite of the error")
@@ -827,15 +781,13 @@ func TestErrors(t *testing.T) {
 				files := snapshot(t, f.Dir())
 				f.write("pkg/apis/reservedfor.go", "package apis\n")
 				tt.prepare(f)
-				_, err := f.Build(t.Context())
+				_, err := f.UpdateGenerated(t.Context())
 				f.wantError(err, tt.want...)
 				wantSame(t, "tree", snapshot(t, f.Dir()), files)
 				if head := f.gitOutput("rev-parse", "HEAD"); head != before.Head {
 					t.Errorf("HEAD is %s, was %s", head, before.Head)
 				}
-				if _, err := os.Stat(f.scratch()); !errors.Is(err, fs.ErrNotExist) {
-					t.Error("the second work tree was left behind")
-				}
+				f.wantNothingPrepared()
 			})
 		})
 	}
@@ -854,8 +806,9 @@ func TestInterrupt(t *testing.T) {
 		<-ctx.Done()
 		return ctx.Err()
 	}
-	_, err := f.Build(ctx)
+	_, err := f.UpdateGenerated(ctx)
 	f.wantError(err, "stopped by a signal")
+	f.wantNothingPrepared()
 	wantSame(t, "tree", snapshot(t, f.Dir()), files)
 	if head := f.gitOutput("rev-parse", "HEAD"); head != before.Head {
 		t.Errorf("HEAD is %s, was %s", head, before.Head)
@@ -864,58 +817,6 @@ func TestInterrupt(t *testing.T) {
 	f.Generate = generate
 	f.mustBuild()
 	f.wantContent("pkg/apis/reservedfor.go", "package apis\n")
-}
-
-// A process that was killed leaves what it prepared behind.
-func TestLeftoversOfKilledRun(t *testing.T) {
-	f := newFixture(t)
-	writeFile(t, filepath.Join(f.fresh(), ".git", "HEAD"), "garbage")
-	f.mustBuild()
-	writeFile(t, filepath.Join(f.scratch(), ".git"), "gitdir: garbage")
-	f.write("pkg/apis/reservedfor.go", "package apis\n")
-	f.mustBuild()
-	f.wantContent("pkg/apis/reservedfor.go", "package apis\n")
-
-	f.gitOutput("worktree", "add", "--lock", "--detach", f.scratch())
-	f.write("pkg/apis/reservedfor.go", "package apis // changed\n")
-	f.mustBuild()
-	f.wantContent("pkg/apis/reservedfor.go", "package apis // changed\n")
-}
-
-// A process that was killed while it changed the work tree: the next one
-// finishes the work.
-func TestKilledWhilePublishing(t *testing.T) {
-	f := newFixture(t)
-	from := f.mustBuild()
-	f.write("pkg/reservedfor.go", "package pkg // new\n")
-	f.write("pkg/apis/reservedfor.go", "package apis\n")
-	to := f.mustBuild()
-	want := snapshot(t, f.Dir())
-
-	killed := func() {
-		if err := checkout(t.Context(), f.git(), from.Head); err != nil {
-			t.Fatal(err)
-		}
-		f.edit("pkg/reservedfor.go", "package pkg // n") // half a file
-		writeFile(t, filepath.Join(f.Dir(), ".git", "index.lock"), "")
-		if err := writeJSON(own(f.Dir(), stateFile), from); err != nil {
-			t.Fatal(err)
-		}
-		if err := writeJSON(own(f.Dir(), journalFile), journal{From: from.Head, To: to.Head, State: to}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	killed()
-	if got := f.mustBuild(); got.Head != to.Head {
-		t.Errorf("head is %s, expected %s", got.Head, to.Head)
-	}
-	wantSame(t, "tree", snapshot(t, f.Dir()), want)
-
-	killed()
-	f.edit(plugin, "edited after that\n")
-	_, err := f.Build(t.Context())
-	f.wantError(err, "was interrupted", "pkg/plugin.go was edited")
-	f.wantContent(plugin, "edited after that\n")
 }
 
 func TestForeignFolderIsLeftAlone(t *testing.T) {
@@ -937,11 +838,7 @@ func TestBuildRefusesToReplaceEdits(t *testing.T) {
 		t.Errorf("edits were not mentioned: %q", f.log)
 	}
 	f.write("pkg/reservedfor.go", "package pkg // changed\n")
-	_, err := f.Build(t.Context())
-	var edits *EditsError
-	if !errors.As(err, &edits) {
-		t.Fatalf("got %v", err)
-	}
+	_, err := f.UpdateGenerated(t.Context())
 	f.wantError(err, "pkg/new.go, pkg/plugin.go", "make save RELEASE=1.36")
 	f.wantContent("pkg/new.go", "package pkg\n")
 	f.wantContent("pkg/reservedfor.go", "package pkg\n")
@@ -949,7 +846,7 @@ func TestBuildRefusesToReplaceEdits(t *testing.T) {
 	// A commit of somebody else is no different.
 	f.gitOutput("add", "--all")
 	f.gitOutput("-c", "user.name=x", "-c", "user.email=x@x", "commit", "-m", "mine")
-	_, err = f.Build(t.Context())
+	_, err = f.UpdateGenerated(t.Context())
 	f.wantError(err, "pkg/new.go, pkg/plugin.go")
 
 	// Edits of generated code are worth nothing.
@@ -965,8 +862,8 @@ func TestSaveWithoutEdits(t *testing.T) {
 		f.write("pkg/imports_reservedfor.go", "package pkg\n\nimport resourceapi \"k8s.io/api/resource/v1\"\n")
 		f.write("pkg/reservedfor.1.32.go", "package pkg // old\n")
 		f.open(release)
-		before := snapshot(t, f.Repo)
 		f.mustBuild()
+		before := snapshot(t, f.Repo)
 		if err := f.Save(t.Context(), ""); err != nil {
 			t.Fatal(err)
 		}
@@ -1223,7 +1120,7 @@ func TestSaveQualified(t *testing.T) {
 func TestChecksumsAreNoEdit(t *testing.T) {
 	f := newFixture(t)
 	f.mustBuild()
-	writeFile(t, filepath.Join(f.Dir(), workSums), "a v1 h1:x=\n")
+	f.edit("go.work.sum", "a v1 h1:x=\n")
 	if edited, err := f.Edited(t.Context()); err != nil || len(edited) > 0 {
 		t.Errorf("got %q, %v", edited, err)
 	}
@@ -1339,6 +1236,7 @@ func TestSaveErrors(t *testing.T) {
 func TestPatches(t *testing.T) {
 	f := newFixture(t)
 	f.write("pkg/testdata/reservedfor.bin", "\x00\x01binary\x00")
+	f.mustBuild()
 	files, err := f.Patches(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -1428,8 +1326,8 @@ func TestCheckPatches(t *testing.T) {
 	// What a merge changes is in no patch.
 	merge := f.gitOutput("-c", "user.name=x", "-c", "user.email=x@x", "commit-tree", "-m", "merge", "-p", s.Head, "-p", s.Base, s.Base+"^{tree}")
 	s.Head = merge
-	f.wantError(f.CheckPatches(t.Context(), s), "release 1.36: git am of the series does not give the tree that was built: ", plugin)
-	if left, err := filepath.Glob(filepath.Join(os.TempDir(), "carry-am-*")); err != nil || len(left) > 0 {
+	f.wantError(f.CheckPatches(t.Context(), s), "release 1.36: the series does not give the tree that was built: ", plugin)
+	if left, err := filepath.Glob(filepath.Join(os.TempDir(), "carry-series-*")); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %q, %v", left, err)
 	}
 	// Nothing is carried.

@@ -26,6 +26,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -108,8 +109,11 @@ func (o *options) connect() (*run, error) {
 		return nil, err
 	}
 	mapping, err := mapper.RESTMapping(schema.GroupKind{Group: "resource.k8s.io", Kind: "ResourceClaim"})
-	if err != nil {
+	if meta.IsNoMatchError(err) {
 		return nil, fmt.Errorf("%s serves no ResourceClaims: %w", config.Host, err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot reach %s: %w", config.Host, err)
 	}
 	r := &run{resource: mapping.Resource, namespace: *o.config.Namespace, apply: o.apply, back: o.back, patience: time.Minute}
 	if r.kube, err = kubernetes.NewForConfig(config); err != nil {

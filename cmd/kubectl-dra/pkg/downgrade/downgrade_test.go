@@ -21,6 +21,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -36,6 +39,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 	"k8s.io/client-go/kubernetes/fake"
@@ -556,5 +560,29 @@ b           second   jobs.batch/train   2      list     2 pods are added to its 
 	}
 	if err := o.unfinished(steps[1:]); err != nil {
 		t.Error(err)
+	}
+}
+
+// A server that cannot be reached is told apart from one without the API.
+func TestConnect(t *testing.T) {
+	empty := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if r.URL.Path == "/apis" {
+			_, _ = io.WriteString(w, `{"kind": "APIGroupList", "apiVersion": "v1", "groups": []}`)
+			return
+		}
+		_, _ = io.WriteString(w, `{"kind": "APIVersions", "versions": []}`)
+	}))
+	defer empty.Close()
+	gone := httptest.NewServer(http.NotFoundHandler())
+	gone.Close()
+	for host, want := range map[string]string{empty.URL: "serves no ResourceClaims", gone.URL: "cannot reach"} {
+		config := genericclioptions.NewConfigFlags(false)
+		cache := t.TempDir()
+		config.APIServer, config.CacheDir = &host, &cache
+		o := &options{config: config}
+		if _, err := o.connect(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %q", host, err, want)
+		}
 	}
 }

@@ -100,17 +100,17 @@ func Parse(data []byte, l *ledger.Ledger) (*File, error) {
 		return nil, err
 	}
 	var errs []error
-	rows := map[int]string{}
+	rows := map[int]*Bug{}
 	for i := range f.Bugs {
 		b := &f.Bugs[i]
 		if err := b.validate(l); err != nil {
 			errs = append(errs, fmt.Errorf("bug %s: %w", b, err))
 		}
 		for _, n := range b.Upstream {
-			if other, ok := rows[n]; ok {
+			if other := rows[n]; other != nil {
 				errs = append(errs, fmt.Errorf("bug %s: %d is in the row of bug %s, too: make one of them", b, n, other))
 			}
-			rows[n] = b.String()
+			rows[n] = b
 		}
 	}
 	if err := errors.Join(append(errs, f.missing(l)...)...); err != nil {
@@ -125,28 +125,28 @@ func (b *Bug) String() string {
 	return fmt.Sprintf("%v %q", b.Upstream, strings.Join(words[:min(len(words), 6)], " "))
 }
 
-// validate checks one row.
+// validate checks one row: each carried release needs one verdict. A range without end would
+// give one on releases that nobody has looked at.
 func (b *Bug) validate(l *ledger.Ledger) error {
 	var errs []error
 	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-
-	for _, text := range []struct{ name, value string }{{"component", b.Component}, {"symptom", b.Symptom}, {"check", b.Check}} {
-		if strings.TrimSpace(text.value) == "" {
-			fail("%s is missing", text.name)
+	for name, value := range map[string]string{"component": b.Component, "symptom": b.Symptom, "check": b.Check} {
+		if strings.TrimSpace(value) == "" {
+			fail("%s is missing", name)
 		}
 	}
-	for _, n := range b.Upstream {
-		if n <= 0 {
-			fail("upstream: %d is no number of an issue or a pull request", n)
+	for key := range b.Verdicts {
+		r, err := ledger.ParseRange(key)
+		for _, end := range []string{r.From, r.To} {
+			if _, unknown := l.Release(end); err == nil && unknown != nil {
+				err = fmt.Errorf("%q: want carried releases, the last one that was looked at, too: %w", key, unknown)
+			}
+		}
+		if err != nil {
+			fail("verdicts: %w", err)
 		}
 	}
-	carried := l.Carried()
-	for _, key := range slices.Sorted(maps.Keys(b.Verdicts)) {
-		if err := validateKey(key, carried); err != nil {
-			errs = append(errs, err)
-		}
-	}
-	for _, r := range carried {
+	for _, r := range l.Carried() {
 		keys := b.keys(r.Name)
 		switch len(keys) {
 		case 0:
@@ -162,33 +162,14 @@ func (b *Bug) validate(l *ledger.Ledger) error {
 	return errors.Join(errs...)
 }
 
-// validateKey checks that a verdict is for releases which are carried. A range without end
-// would give a verdict on releases that nobody has looked at.
-func validateKey(key string, carried []*ledger.Release) error {
-	r, err := ledger.ParseRange(key)
-	if err != nil {
-		return fmt.Errorf("verdicts: %w", err)
-	}
-	if r.To == "" {
-		return fmt.Errorf("verdicts: %q has no end: name the last release that was looked at", key)
-	}
-	for _, end := range []string{r.From, r.To} {
-		if !slices.ContainsFunc(carried, func(c *ledger.Release) bool { return c.Name == end }) {
-			return fmt.Errorf("verdicts: %q: release %s is not carried: remove it", key, end)
-		}
-	}
-	return nil
-}
-
 // keys are those of the verdicts for a release.
 func (b *Bug) keys(release string) []string {
 	var keys []string
-	for key := range b.Verdicts {
+	for _, key := range slices.Sorted(maps.Keys(b.Verdicts)) {
 		if r, err := ledger.ParseRange(key); err == nil && r.Contains(release) {
 			keys = append(keys, key)
 		}
 	}
-	slices.Sort(keys)
 	return keys
 }
 
@@ -202,23 +183,15 @@ func (b *Bug) verdict(release string) Verdict {
 
 // validate checks a verdict for a release.
 func (v Verdict) validate(l *ledger.Ledger, r *ledger.Release) error {
-	set := 0
-	for _, text := range []string{v.Carried, v.Upstream, v.NotAffected, v.Refused} {
-		if strings.TrimSpace(text) != "" {
-			set++
-		}
-	}
-	if set != 1 {
-		return errors.New("want one of carried, upstream, notAffected and refused, with text")
-	}
-	if v.Carried != "" {
-		return validateCarried(l, v.Carried, r.Name)
-	}
-	if v.Upstream == "" || v.Upstream == hasIt {
-		return nil
-	}
+	texts := slices.DeleteFunc([]string{v.Carried, v.Upstream, v.NotAffected, v.Refused}, func(text string) bool { return strings.TrimSpace(text) == "" })
 	version := since.FindStringSubmatch(v.Upstream)
 	switch {
+	case len(texts) != 1:
+		return errors.New("want one of carried, upstream, notAffected and refused, with text")
+	case v.Carried != "" && !slices.ContainsFunc(l.FeaturesOf(r.Name), func(f *ledger.Feature) bool { return carries(f, r.Name, v.Carried) }):
+		return fmt.Errorf("carried: %s carries no change %q in %s", ledger.Path, v.Carried, r.Name)
+	case v.Upstream == "" || v.Upstream == hasIt:
+		return nil
 	case version == nil:
 		return fmt.Errorf("upstream: %q: want %q, or \"since %s\"", v.Upstream, hasIt, r.Version)
 	case semver.MajorMinor(version[1]) != semver.MajorMinor(r.Version):
@@ -229,26 +202,9 @@ func (v Verdict) validate(l *ledger.Ledger, r *ledger.Release) error {
 	return nil
 }
 
-// validateCarried checks that a change is built into a release, and tested.
-func validateCarried(l *ledger.Ledger, name, release string) error {
-	known := false
-	for i := range l.Features {
-		f := &l.Features[i]
-		known = known || slices.ContainsFunc(f.Carries, func(c ledger.Carry) bool { return c.Name == name })
-		for _, c := range f.CarriesOf(release) {
-			if c.Name != name {
-				continue
-			}
-			if len(c.Tests) == 0 {
-				return fmt.Errorf("carried: %q has no tests in %s: write one that fails without it", name, ledger.Path)
-			}
-			return nil
-		}
-	}
-	if known {
-		return fmt.Errorf("carried: %q is not carried in %s: see its releases in %s", name, release, ledger.Path)
-	}
-	return fmt.Errorf("carried: %s has no change %q under carries", ledger.Path, name)
+// carries says whether a change is built into a release.
+func carries(f *ledger.Feature, release, name string) bool {
+	return slices.ContainsFunc(f.CarriesOf(release), func(c ledger.Carry) bool { return c.Name == name })
 }
 
 // missing are errors for the cures that no row tells about.

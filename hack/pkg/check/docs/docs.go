@@ -34,6 +34,8 @@ const (
 	Readme = "README.md"
 	// maxReadme is the number of its lines.
 	maxReadme = 130
+	// maxWords is the number of words that a sentence may have.
+	maxWords = 30
 )
 
 // hosts are those which a document may name in an address. Package registries
@@ -46,6 +48,8 @@ type Checker struct {
 	Files []string
 	// Read returns the content of one.
 	Read func(name string) ([]byte, error)
+	// Facts are those that documents may not contradict.
+	Facts *Facts
 }
 
 // Documents are the names of all documents.
@@ -75,6 +79,7 @@ func (c *Checker) Check() error {
 		errs = append(errs, c.links(d, known)...)
 		errs = append(errs, d.addresses()...)
 		errs = append(errs, d.longSentences()...)
+		errs = append(errs, c.Facts.check(d)...)
 		if len(d.raw) > maxReadme && name == Readme {
 			errs = append(errs, fmt.Errorf("%s: it has %d lines, %d are the limit: move text to docs/", name, len(d.raw), maxReadme))
 		}
@@ -95,14 +100,13 @@ type document struct {
 }
 
 var (
-	fence   = regexp.MustCompile("^ *(```|~~~)")
-	heading = regexp.MustCompile(`^#+ +(.*)$`)
-	code    = regexp.MustCompile("`[^`]+`")
-	comment = regexp.MustCompile(`<!--.*?-->`)
-	link    = regexp.MustCompile(`\[([^\]]*)\]\(([^()\s]*)\)`)
-	// reference is where a link in another place leads.
-	reference = regexp.MustCompile(`(?m)^ *\[([^\]]+)\]: +(\S+)`)
-	address   = regexp.MustCompile(`https?://([^/\s"'<>()\x60:]+)[^\s"'<>()\x60]*`)
+	fence    = regexp.MustCompile("^ *(```|~~~)")
+	heading  = regexp.MustCompile(`^#+ +(.*)$`)
+	code     = regexp.MustCompile("`[^`]+`")
+	comment  = regexp.MustCompile(`<!--.*?-->`)
+	link     = regexp.MustCompile(`\[([^\]]*)\]\(([^()\s]*)\)`)
+	listItem = regexp.MustCompile(`^\s*([-*]|[0-9]+\.)\s+`)
+	address  = regexp.MustCompile(`https?://([^/\s"'<>()\x60:]+)[^\s"'<>()\x60]*`)
 )
 
 func parse(name, content string) *document {
@@ -152,16 +156,11 @@ func (c *Checker) links(d *document, known map[string]*document) []error {
 	var errs []error
 	// The text of a link may go over two lines.
 	text := strings.Join(d.text, "\n")
-	for _, form := range []*regexp.Regexp{link, reference} {
-		for _, match := range form.FindAllStringSubmatchIndex(text, -1) {
-			target := text[match[4]:match[5]]
-			if address.MatchString(target) {
-				continue
-			}
-			if problem := c.broken(d.name, target, known); problem != "" {
-				line := strings.Count(text[:match[4]], "\n") + 1
-				errs = append(errs, fmt.Errorf("%s:%d: link to %q: %s", d.name, line, target, problem))
-			}
+	for _, match := range link.FindAllStringSubmatchIndex(text, -1) {
+		target := text[match[4]:match[5]]
+		if problem := c.broken(d.name, target, known); problem != "" && !address.MatchString(target) {
+			line := strings.Count(text[:match[4]], "\n") + 1
+			errs = append(errs, fmt.Errorf("%s:%d: link to %q: %s", d.name, line, target, problem))
 		}
 	}
 	return errs
@@ -170,21 +169,15 @@ func (c *Checker) links(d *document, known map[string]*document) []error {
 // broken says why a link in a document leads nowhere, if it does.
 func (c *Checker) broken(from, target string, known map[string]*document) string {
 	file, anchor, _ := strings.Cut(target, "#")
-	if strings.HasPrefix(file, "/") {
-		return "it does not begin in the folder of the document"
-	}
 	name := from
 	if file != "" {
 		name = path.Join(path.Dir(from), file)
 	}
 	isFolder := slices.ContainsFunc(c.Files, func(f string) bool { return strings.HasPrefix(f, name+"/") })
-	if !isFolder && !slices.Contains(c.Files, name) {
+	if strings.HasPrefix(file, "/") || !isFolder && !slices.Contains(c.Files, name) {
 		return "there is no " + name
 	}
-	if anchor == "" {
-		return ""
-	}
-	if to, ok := known[name]; !ok || !to.anchors[anchor] {
+	if to, ok := known[name]; anchor != "" && (!ok || !to.anchors[anchor]) {
 		return fmt.Sprintf("%s has no heading %q", name, anchor)
 	}
 	return ""
@@ -201,4 +194,91 @@ func (d *document) addresses() []error {
 		}
 	}
 	return errs
+}
+
+// longSentences returns an error for each sentence that is too long. Headings, cells of
+// tables, items of lists and paragraphs end a sentence.
+func (d *document) longSentences() []error {
+	var errs []error
+	var words []string
+	start := 0
+	flush := func() {
+		if n := len(words); n > maxWords {
+			errs = append(errs, fmt.Errorf("%s:%d: a sentence has %d words, %d are the limit, it starts with %q", d.name, start, n, maxWords, strings.Join(words[:6], " ")))
+		}
+		words = nil
+	}
+	for i, text := range d.text {
+		text = link.ReplaceAllString(text, "$1")
+		alone := strings.HasPrefix(text, "#") || strings.HasPrefix(text, "|")
+		if alone || strings.TrimSpace(text) == "" || listItem.MatchString(text) {
+			flush()
+		}
+		for word := range strings.FieldsSeq(listItem.ReplaceAllString(text, "")) {
+			if alone && word == "|" {
+				flush()
+			}
+			if !strings.ContainsFunc(word, func(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }) {
+				continue
+			}
+			if len(words) == 0 {
+				start = i + 1
+			}
+			words = append(words, word)
+			if end := strings.TrimRight(word, `)"'*_`); strings.ContainsAny(end[len(end)-1:], ".!?") {
+				flush()
+			}
+		}
+		if alone {
+			flush()
+		}
+	}
+	flush()
+	return errs
+}
+
+var begin = regexp.MustCompile(`(?m)^<!-- BEGIN ([^:\n]+?)(?:: [^\n]*)? -->\n`)
+
+// Fill returns a document with the content that its blocks have to have. A block stands
+// between the comments "BEGIN name" and "END name"; after the name and a colon, the first
+// one may say more.
+func Fill(name string, content []byte, block func(name string) (string, error)) ([]byte, error) {
+	text := string(content)
+	var b strings.Builder
+	for {
+		at := begin.FindStringSubmatchIndex(text)
+		if at == nil {
+			b.WriteString(text)
+			return []byte(b.String()), nil
+		}
+		title := text[at[2]:at[3]]
+		end := "<!-- END " + title + " -->\n"
+		_, rest, found := strings.Cut(text[at[1]:], end)
+		if !found {
+			return nil, fmt.Errorf("%s: the comment \"END %s\" after \"BEGIN %[2]s\" is missing", name, title)
+		}
+		filling, err := block(title)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		b.WriteString(text[:at[1]] + "\n" + filling + "\n" + end)
+		text = rest
+	}
+}
+
+// filePrefix begins the name of a block that is a copy of a file.
+const filePrefix = "file "
+
+// File returns the block that shows a file of the repository, if the name is that of
+// such a block.
+func File(name string, read func(name string) ([]byte, error)) (block string, is bool, err error) {
+	file, is := strings.CutPrefix(name, filePrefix)
+	if !is {
+		return "", false, nil
+	}
+	content, err := read(file)
+	if err != nil {
+		return "", true, err
+	}
+	return "```yaml\n" + string(content) + "```\n", true, nil
 }

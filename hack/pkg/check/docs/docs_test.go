@@ -23,6 +23,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"kubernetes-dra/hack/pkg/tree/ledger"
 )
 
 // repository has documents without anything to complain about.
@@ -42,8 +44,37 @@ func repository() map[string]string {
 	}
 }
 
+// facts are of three releases.
+func facts() *Facts {
+	l, err := ledger.Parse([]byte(`
+revision: 2
+releases:
+- {name: "1.35", version: v1.35.8, state: carried, released: "2026-08-20T15:16:14Z", gates: [G]}
+- {name: "1.36", version: v1.36.10, state: carried, released: "2026-08-20T11:51:43Z"}
+- {name: "1.37", version: v1.37.1, state: carried, released: "2026-09-20T11:51:43Z"}
+- {name: "1.38", version: v1.38.0, state: planned}
+features:
+- slug: x
+  title: t
+  state: carried
+  gates: [A, B, C]
+  defaults: {A: {since: "1.37"}, B: {since: "1.35", locked: "1.36"}}
+  releases: {"1.35": carried, "1.36": carried, "1.37": carried}
+  why: w
+  upstream: u
+  dropWhen: d
+  carries:
+  - {name: one, why: w, upstream: u, dropWhen: d, releases: ["1.35", "1.37"], tests: [t]}
+`))
+	if err != nil {
+		panic(err)
+	}
+	return NewFacts(l)
+}
+
 func check(files map[string]string) error {
 	c := &Checker{
+		Facts: facts(),
 		Files: slices.Sorted(maps.Keys(files)),
 		Read: func(name string) ([]byte, error) {
 			content, ok := files[name]
@@ -71,10 +102,9 @@ func TestComplaints(t *testing.T) {
 		"no folder":        {"[x](../hack/car)", "docs/x.md:1: link to \"../hack/car\": there is no hack/car"},
 		"second link":      {"[a](../README.md) [x](y.md)", `docs/x.md:1: link to "y.md"`},
 		"over the end":     {"a\n[x\ny](y.md)", `docs/x.md:3: link to "y.md"`},
-		"reference":        {"[x][1]\n\n[1]: y.md", `docs/x.md:3: link to "y.md"`},
 		"picture":          {"![x](y.png)", "there is no docs/y.png"},
 		"outside":          {"[x](../../y.md)", "there is no ../y.md"},
-		"absolute":         {"[x](/README.md)", "it does not begin in the folder of the document"},
+		"absolute":         {"[x](/README.md)", "there is no docs/README.md"},
 		"no heading":       {"[x](../README.md#nothing)", `README.md has no heading "nothing"`},
 		"no heading here":  {"# A\n\n[x](#b)", `docs/x.md:3: link to "#b": docs/x.md has no heading "b"`},
 		"third heading":    {"[x](../README.md#more-of-it-2)", `README.md has no heading "more-of-it-2"`},
@@ -92,6 +122,42 @@ func TestComplaints(t *testing.T) {
 			files := repository()
 			files["docs/x.md"] = tt.text + "\n"
 			if err := check(files); err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("got %v, want %q", err, tt.want)
+			}
+		})
+	}
+}
+
+// Documents that repeat what the ledger has must not say something else.
+func TestFacts(t *testing.T) {
+	const table = "| gate | default |\n|---|---|\n"
+	for name, tt := range map[string]struct{ text, want string }{
+		"all":                    {"From 1.35 to 1.37. <!-- ledger: all releases -->", ""},
+		"not all":                {"a\n\nFrom 1.35 to 1.36. <!-- ledger: all releases -->", `docs/x.md:3: all releases: the ledger says "1.35 to 1.37"`},
+		"number":                 {"Each of the four. <!-- ledger: number of releases -->", `the ledger says "three"`},
+		"default":                {"It is off in 1.35 and 1.36, on since 1.37. <!-- ledger: default of A -->", ""},
+		"another default":        {"It is off in 1.35, on since 1.36. <!-- ledger: default of A -->", `default of A: the ledger says "off in 1.35 and 1.36, on since 1.37"`},
+		"where it is off":        {"| 1.35 <!-- ledger: releases with A off --> |", `the ledger says "1.35 and 1.36"`},
+		"releases of a change":   {"In 1.35. <!-- ledger: releases of one -->", `the ledger says "1.35 and 1.37"`},
+		"gates to set":           {"On 1.36. <!-- ledger: releases with gates -->", `the ledger says "1.35"`},
+		"unknown fact":           {"<!-- ledger: default of D -->", `the ledger has nothing about "default of D"`},
+		"an example of a mark":   {"Write `<!-- ledger: all releases -->`.", ""},
+		"table of gates":         {table + "| `B` | on, locked on since 1.36 |\n| `C` | off |", ""},
+		"wrong in the table":     {table + "| `B` | on |", `docs/x.md:3: default of B: the ledger says "on, locked on since 1.36"`},
+		"another table":          {table + "\n| `B` | on |", ""},
+		"version":                {"Of v1.36.10, v1.36.10+dra.2, v1.38.7 and v1.36.10_dra.2.", ""},
+		"old version":            {"```\nv1.36.1\n```", "docs/x.md:2: v1.36.1: 1.36 is carried, as v1.36.10+dra.2"},
+		"longer version":         {"Of v1.37.10.", "v1.37.10: 1.37 is carried, as v1.37.1+dra.2"},
+		"old stamp":              {"Of v1.36.10-dra.1.", "v1.36.10-dra.1: 1.36 is carried"},
+		"past version":           {"Of v1.36.1. <!-- a past version -->", ""},
+		"range that ends late":   {"From 1.36 to 1.38.", `"1.36 to 1.38": 1.38 is not carried`},
+		"range that began early": {"From 1.34 to 1.36.", `"1.34 to 1.36": 1.34 is not carried`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			files := repository()
+			files["docs/x.md"] = tt.text + "\n"
+			err := check(files)
+			if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
 				t.Errorf("got %v, want %q", err, tt.want)
 			}
 		})

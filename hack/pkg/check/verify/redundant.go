@@ -25,6 +25,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"kubernetes-dra/hack/pkg/sys"
 	"kubernetes-dra/hack/pkg/tree/overlay"
 	"kubernetes-dra/hack/pkg/tree/patch"
 )
@@ -79,9 +80,8 @@ func (v *Verifier) changes() ([]seamChanges, error) {
 	return seams, errors.Join(errs...)
 }
 
-// redundant finds seams that another seam makes redundant: it fits in place of
-// them and gives the same result, if need be with less context; and whole files
-// with the same content as a sibling.
+// redundant finds siblings that one file can replace: seams that one seam does the work of,
+// if need be with less context, and whole files with the same content. An update joins them.
 func (v *Verifier) redundant(ctx context.Context) error {
 	entries, err := overlay.Scan(v.Repo, v.Ledger)
 	if err != nil {
@@ -92,10 +92,9 @@ func (v *Verifier) redundant(ctx context.Context) error {
 		return nil // reported as seams
 	}
 	var errs []error
-	gone := map[string]bool{}
 	for i, a := range entries {
 		for _, b := range entries[i+1:] {
-			if gone[a.Source] || gone[b.Source] || !a.IsSibling(b) {
+			if !a.IsSibling(b) {
 				continue
 			}
 			content, err := v.inPlaceOfBoth(ctx, a, b, seams)
@@ -106,14 +105,14 @@ func (v *Verifier) redundant(ctx context.Context) error {
 			if content == nil || !ok {
 				continue
 			}
-			gone[a.Source], gone[b.Source] = true, true
-			if err := v.join(a, b, joined, content); err != nil {
-				errs = append(errs, err)
+			if v.Update {
+				if err := v.join(ctx, a, b, joined, content); err != nil {
+					return err
+				}
+				return v.redundant(ctx) // three can be one
 			}
+			errs = append(errs, fmt.Errorf("%s and %s do the same: \"make update\" makes %s of both", a.Source, b.Source, joined.Source))
 		}
-	}
-	if v.Update && len(gone) > 0 && len(errs) == 0 {
-		return v.redundant(ctx) // three can be one
 	}
 	return errors.Join(errs...)
 }
@@ -129,43 +128,23 @@ func (v *Verifier) inPlaceOfBoth(ctx context.Context, a, b overlay.Entry, seams 
 		}
 		return contentA, nil
 	}
-	var both []seamChanges
-	for _, s := range seams {
-		if s.Source == a.Source || s.Source == b.Source {
-			both = append(both, s)
-		}
-	}
+	both := slices.DeleteFunc(slices.Clone(seams), func(s seamChanges) bool { return s.Source != a.Source && s.Source != b.Source })
 	if len(both) < 2 {
 		return nil, nil // one is for planned releases: nobody knows what it does
 	}
 	return v.shared(ctx, both...)
 }
 
-// join says how two files become one, or makes them one.
-func (v *Verifier) join(a, b, joined overlay.Entry, content []byte) error {
-	if !v.Update {
-		if joined.Source == a.Source {
-			a, b = b, a
-		}
-		if joined.Source == b.Source {
-			return fmt.Errorf("%s: it is redundant, %s does the same in its place: delete %[1]s; \"make update\" does it", a.Source, b.Source)
-		}
-		return fmt.Errorf("%s: it is redundant, %s does the same in its place: delete %[1]s and rename %[2]s to %s; \"make update\" does both",
-			a.Source, b.Source, joined.Source)
-	}
-	name := func(e overlay.Entry) string { return filepath.Join(v.Repo, filepath.FromSlash(e.Source)) }
-	info, err := os.Stat(name(b))
-	if err != nil {
-		return err
-	}
+// join makes one file of two.
+func (v *Verifier) join(ctx context.Context, a, b, joined overlay.Entry, content []byte) error {
 	for _, old := range []overlay.Entry{a, b} {
-		if err := os.Remove(name(old)); err != nil {
+		if err := os.Remove(filepath.Join(v.Repo, filepath.FromSlash(old.Source))); err != nil {
 			return err
 		}
 	}
+	if err := sys.WriteFile(filepath.Join(v.Repo, filepath.FromSlash(joined.Source)), content, 0o644); err != nil {
+		return err
+	}
 	v.Log("updated %s: %s and %s are one", joined.Source, a.Source, b.Source)
-	v.files = slices.DeleteFunc(v.files, func(f string) bool { return f == a.Source || f == b.Source })
-	v.files = append(v.files, joined.Source)
-	slices.Sort(v.files)
-	return os.WriteFile(name(joined), content, info.Mode().Perm())
+	return v.list(ctx)
 }

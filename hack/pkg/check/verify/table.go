@@ -55,7 +55,7 @@ func (v *Verifier) documents(context.Context) error {
 		"features":        Table(v.Ledger),
 		"releases":        Releases(v.Ledger),
 		"mixed gates":     string(mixed),
-		"tested releases": testedTable,
+		"tested":          testedTable,
 		"upstream's bugs": known.Table(v.Ledger),
 	}
 	// A distribution that takes our patches may have no figures of its own.
@@ -83,7 +83,7 @@ func (v *Verifier) documents(context.Context) error {
 		}
 		return copied, err
 	}
-	c := docs.Checker{Files: v.files, Read: v.read}
+	c := docs.Checker{Files: v.files, Read: v.read, Facts: docs.NewFacts(v.Ledger)}
 	for _, name := range c.Documents() {
 		got, err := v.read(name)
 		if err != nil {
@@ -91,7 +91,7 @@ func (v *Verifier) documents(context.Context) error {
 		}
 		want, err := docs.Fill(name, got, block)
 		if err == nil {
-			err = v.derived(name, got, want, "a table or file in it is not what "+ledger.Path+", "+bugs.Path+", "+mixedGatesFile+", tested.yaml or the file says")
+			err = v.derived(name, got, want, "a table or file in it is not what "+ledger.Path+", "+bugs.Path+", "+mixedGatesFile+", hack/releases or the file says")
 		}
 		errs = append(errs, err)
 	}

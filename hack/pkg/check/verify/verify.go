@@ -27,6 +27,7 @@ import (
 	"fmt"
 	"go/format"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path"
@@ -43,7 +44,6 @@ import (
 	"kubernetes-dra/hack/pkg/tree/codegen"
 	"kubernetes-dra/hack/pkg/tree/ledger"
 	"kubernetes-dra/hack/pkg/tree/overlay"
-	"kubernetes-dra/hack/pkg/tree/patch"
 	"kubernetes-dra/hack/pkg/tree/upstream"
 )
 
@@ -54,14 +54,8 @@ type Verifier struct {
 	Ledger *ledger.Ledger
 	// Update writes what is derived instead of complaining about it.
 	Update bool
-	// Known leaves out what needs the tree of a release other than the default one, if the
-	// repository remembers it for the same input: all of that passed when it was written.
-	Known bool
 	// Tree returns the tree of a release, ready to be built.
 	Tree func(release string) (*tree.Tree, error)
-	// CheckGenerators runs the generators on the untouched base of a built
-	// tree, and fails if they change something.
-	CheckGenerators func(ctx context.Context, t *tree.Tree, s *tree.State) error
 	// Log tells the user what is going on.
 	Log func(format string, args ...any)
 
@@ -83,7 +77,6 @@ func (v *Verifier) Run(ctx context.Context) error {
 	}{
 		{"pins", v.pins},
 		{"overlay", v.overlay},
-		{"sharing", v.sharing},
 		{"redundant files", v.redundant},
 		{"seams", v.seams},
 		{"seams without each of the features", v.drops},
@@ -114,6 +107,7 @@ func (v *Verifier) list(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	v.files = nil
 	for _, name := range git.SplitZ(out) {
 		if _, err := os.Lstat(filepath.Join(v.Repo, name)); err == nil { // not removed
 			v.files = append(v.files, name)
@@ -177,7 +171,7 @@ func (v *Verifier) overlay(context.Context) error {
 		switch {
 		case inside, strings.HasPrefix(name, "api/"), strings.HasPrefix(name, "test/cluster/"), strings.HasPrefix(name, "test/upstream/"):
 		case strings.HasPrefix(name, "test/"), strings.HasPrefix(name, "pkg/"), strings.HasPrefix(name, "plugin/"),
-			strings.HasPrefix(name, "staging/"), path.Ext(name) == ".patch" && !strings.Contains(name, "/testdata/"):
+			strings.HasPrefix(name, "staging/"), path.Ext(name) == ".patch" && !strings.Contains(name, "/testdata/") && !strings.HasPrefix(name, "hack/releases/"):
 			errs = append(errs, fmt.Errorf("%s: it is not in the overlay: go.mod's ignore directive does not name a folder with it", name))
 		}
 	}
@@ -194,27 +188,6 @@ func (v *Verifier) overlay(context.Context) error {
 	}
 	return errors.Join(errs...)
 }
-
-// sharing reports how much of the overlay the carried releases share. Whatever
-// it is, it is no failure.
-func (v *Verifier) sharing(context.Context) error {
-	entries, err := overlay.Scan(v.Repo, v.Ledger)
-	if err != nil {
-		return err
-	}
-	s, err := overlay.Share(v.Repo, entries, v.Ledger)
-	if err != nil {
-		return err
-	}
-	v.Log("the overlay has %d files with %d lines:", s.Total.Files, s.Total.Lines)
-	for line := range strings.Lines(s.String()) {
-		v.Log("%s", strings.TrimRight(line, " \n"))
-	}
-	return nil
-}
-
-// longSeam is the number of added lines from which on a seam is named.
-const longSeam = 25
 
 // seams checks that the overlay fits each carried release, and that seams are
 // canonical: those of the newest of the releases that they hold for, with as much
@@ -266,13 +239,6 @@ func (v *Verifier) canonical(ctx context.Context, s seamChanges) error {
 	if err != nil {
 		return err
 	}
-	p, err := patch.Parse(want)
-	if err != nil {
-		return fmt.Errorf("%s: %w", s.Source, err)
-	}
-	if n := p.Added(); n > longSeam {
-		v.Log("long seam, %d added lines: %s", n, s.Source)
-	}
 	return v.derived(s.Source, got, want, "it is not written as carry writes seams (context, line numbers)")
 }
 
@@ -302,47 +268,48 @@ func (v *Verifier) tests(context.Context) error {
 		return err
 	}
 	var errs []error
+	fail := func(f *ledger.Feature, format string, args ...any) {
+		errs = append(errs, fmt.Errorf("feature %s: %w", f.Slug, fmt.Errorf(format, args...)))
+	}
 	for i := range v.Ledger.Features {
 		f := &v.Ledger.Features[i]
-		var changed []string
+		changed := map[string]bool{}
 		for _, e := range entries {
 			if e.Seam && e.Slug == f.Slug && testCode(e.Path) {
-				changed = append(changed, e.Path)
+				changed[e.Path] = true
 			}
 		}
-		var listed []string
 		for _, t := range f.Tests {
-			listed = append(listed, t.Path)
-			if !slices.Contains(changed, t.Path) {
-				errs = append(errs, fmt.Errorf("feature %s: %s is listed under tests, but no seam changes it", f.Slug, t.Path))
+			if !changed[t.Path] {
+				fail(f, "%s is listed under tests, but no seam changes it", t.Path)
 			}
+			delete(changed, t.Path)
 		}
-		slices.Sort(changed)
-		for _, p := range slices.Compact(changed) {
-			if !slices.Contains(listed, p) {
-				errs = append(errs, fmt.Errorf("feature %s: a seam changes upstream's test %s: say under tests why", f.Slug, p))
-			}
+		for _, p := range slices.Sorted(maps.Keys(changed)) {
+			fail(f, "a seam changes upstream's test %s: say under tests why", p)
 		}
 		if f.State == ledger.Carried && f.KEP == 0 && len(f.Carries) == 0 {
-			errs = append(errs, fmt.Errorf("feature %s: it has no KEP: list its changes under carries", f.Slug))
+			fail(f, "it has no KEP: list its changes under carries")
 		}
 		for _, c := range f.Carries {
 			for _, t := range c.Tests {
 				if err := v.testExists(t, entries); err != nil {
-					errs = append(errs, fmt.Errorf("feature %s, carry %q: %w", f.Slug, c.Name, err))
+					fail(f, "carry %q: %w", c.Name, err)
 				}
 			}
 		}
-		for _, r := range v.Ledger.Carried() {
-			// An overlap is reported when the release is built.
-			stages, _ := overlay.Resolve(entries, v.Ledger, r.Name)
-			var built []overlay.Entry
-			for _, s := range stages {
-				built = append(built, s.Entries...)
-			}
+	}
+	for _, r := range v.Ledger.Carried() {
+		// An overlap is reported when the release is built.
+		stages, _ := overlay.Resolve(entries, v.Ledger, r.Name)
+		var built []overlay.Entry
+		for _, s := range stages {
+			built = append(built, s.Entries...)
+		}
+		for _, f := range v.Ledger.FeaturesOf(r.Name) {
 			for _, c := range f.CarriesOf(r.Name) {
 				if !slices.ContainsFunc(c.Tests, func(t string) bool { return v.testExists(t, built) == nil }) {
-					errs = append(errs, fmt.Errorf("feature %s, carry %q: none of its tests is built into release %s: add one, or say under releases where it is carried", f.Slug, c.Name, r.Name))
+					fail(f, "carry %q: none of its tests is built into release %s: add one, or say under releases where it is carried", c.Name, r.Name)
 				}
 			}
 		}
@@ -399,57 +366,28 @@ func (v *Verifier) format(context.Context) error {
 	return errors.Join(errs...)
 }
 
-var licence = regexp.MustCompile(`\ACopyright ([0-9]{4} )?The Kubernetes Authors\.
+var commentSigns = regexp.MustCompile(`(?m)^# ?`)
 
-Licensed under the Apache License, Version 2\.0 \(the "License"\);
-you may not use this file except in compliance with the License\.
-You may obtain a copy of the License at
-
-    http://www\.apache\.org/licenses/LICENSE-2\.0
-
-Unless required by applicable law or agreed to in writing, software
-distributed under the License is distributed on an "AS IS" BASIS,
-WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied\.
-See the License for the specific language governing permissions and
-limitations under the License\.
-`)
+// licence is what the header of Kubernetes has.
+var licence = regexp.MustCompile(`Copyright ([0-9]{4} )?The Kubernetes Authors\.\s+Licensed under the Apache License, Version 2\.0 \(the "License"\);[^\0]*` +
+	`"AS IS" BASIS,\s+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND[^\0]*limitations under the License\.\n`)
 
 // licences checks the header of Go files and of scripts.
 func (v *Verifier) licences(context.Context) error {
 	var errs []error
 	for _, name := range v.files {
-		ext := path.Ext(name)
-		if ext != ".go" && ext != ".sh" {
+		if ext := path.Ext(name); ext != ".go" && ext != ".sh" {
 			continue
 		}
 		content, err := v.read(name)
 		if err != nil {
 			return err
 		}
-		if !hasLicence(string(content), ext) {
+		if !licence.MatchString(commentSigns.ReplaceAllString(string(content), "")) {
 			errs = append(errs, fmt.Errorf("%s: the licence header of Kubernetes is missing", name))
 		}
 	}
 	return errors.Join(errs...)
-}
-
-func hasLicence(content, ext string) bool {
-	if ext == ".go" {
-		// Build constraints may come first.
-		_, header, ok := strings.Cut("\n"+content, "\n/*\n")
-		return ok && licence.MatchString(header)
-	}
-	var header strings.Builder
-	for line := range strings.Lines(content) {
-		if strings.HasPrefix(line, "#!") || header.Len() == 0 && line == "\n" {
-			continue
-		}
-		if !strings.HasPrefix(line, "#") {
-			break
-		}
-		header.WriteString(strings.TrimPrefix(strings.TrimPrefix(line, "#"), " "))
-	}
-	return licence.MatchString(strings.ReplaceAll(header.String(), "\n   http", "\n    http"))
 }
 
 // Shell does nothing but check the shell scripts.
@@ -489,8 +427,9 @@ func (v *Verifier) vet(ctx context.Context) error {
 	return sys.Run(ctx, sys.Command(ctx, v.Repo, env, "go", "vet", "./...", "kubernetes-dra/cnistatus/..."))
 }
 
-// trees builds the tree of each carried release, and compares the API delta
-// in the repository with the generated one.
+// trees builds the tree of each carried release, which fails if generated.patch is not what
+// belongs to it, and compares the API delta in the repository with the generated one. An
+// update runs the generators where they are needed.
 func (v *Verifier) trees(ctx context.Context) error {
 	// Generators use one CPU for a large part of their time.
 	const parallel = 2
@@ -515,13 +454,11 @@ func (v *Verifier) tree(ctx context.Context, r *ledger.Release) error {
 	if err != nil {
 		return err
 	}
-	if content, err := v.known(ctx, t); err != nil {
-		return fmt.Errorf("release %s: %w", r.Name, err)
-	} else if content != "" {
-		v.Log("release %s: the tree is not built: %s has it for the same input", r.Name, tree.KnownFile(r.Name))
-		return v.tested(r, content)
+	build := t.Build
+	if v.Update {
+		build = t.UpdateGenerated
 	}
-	state, err := t.Build(ctx)
+	state, err := build(ctx)
 	if err != nil {
 		return fmt.Errorf("release %s: %w", r.Name, err)
 	}
@@ -530,42 +467,7 @@ func (v *Verifier) tree(ctx context.Context, r *ledger.Release) error {
 	if contentErr == nil {
 		contentErr = v.tested(r, content)
 	}
-	err = errors.Join(err, contentErr)
-	if generatorErr := v.CheckGenerators(ctx, t, state); generatorErr != nil {
-		err = errors.Join(err, fmt.Errorf("release %s: %w", r.Name, generatorErr))
-	}
-	if err != nil {
-		return err
-	}
-	return v.remember(ctx, t, content)
-}
-
-// known returns the tree of a release if it need not be built.
-func (v *Verifier) known(ctx context.Context, t *tree.Tree) (string, error) {
-	if !v.Known {
-		return "", nil
-	}
-	if r, err := v.Ledger.Default(); err != nil || r.Name == t.Release.Name {
-		return "", err
-	}
-	return t.Known(ctx, codegen.DeltaDir("", t.Release.Name))
-}
-
-// remember checks what the repository remembers of a tree that passed all else. If that is about
-// another input, only an update writes it: it is needed to be fast, and for nothing else.
-func (v *Verifier) remember(ctx context.Context, t *tree.Tree, content string) error {
-	delta := codegen.DeltaDir("", t.Release.Name)
-	switch remembered, err := t.CheckKnown(ctx, content, delta); {
-	case err != nil:
-		return err
-	case remembered:
-		return nil
-	case v.Update:
-		v.Log("updated %s", tree.KnownFile(t.Release.Name))
-		return t.RememberKnown(ctx, content, delta)
-	}
-	v.Log("release %s: \"make update\" writes its tree to %s, for faster tests in other clones", t.Release.Name, tree.KnownFile(t.Release.Name))
-	return nil
+	return errors.Join(err, contentErr)
 }
 
 // tested says whether a tree is the one that the tests passed on. If it is another one, that

@@ -37,23 +37,15 @@ import (
 	"kubernetes-dra/hack/pkg/tree/upstream"
 )
 
-const header = `/*
-Copyright The Kubernetes Authors.
-
-Licensed under the Apache License, Version 2.0 (the "License");
-you may not use this file except in compliance with the License.
-You may obtain a copy of the License at
-
-    http://www.apache.org/licenses/LICENSE-2.0
-
-Unless required by applicable law or agreed to in writing, software
-distributed under the License is distributed on an "AS IS" BASIS,
-WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-See the License for the specific language governing permissions and
-limitations under the License.
-*/
-
-`
+// header is the licence of this very package.
+var header = func() string {
+	own, err := os.ReadFile("verify.go")
+	if err != nil {
+		panic(err)
+	}
+	text, _, _ := strings.Cut(string(own), "*/")
+	return text + "*/\n\n"
+}()
 
 const ledgerText = `
 revision: 1
@@ -119,13 +111,13 @@ func repository(t *testing.T) *Verifier {
 		".gitignore":              "/_output\n",
 		"go.mod":                  "module x\n\nignore (\n\t./_output\n\t./api\n\t./pkg\n\t./test/integration\n)\n",
 		"README.md":               "# Title\n\n<!-- BEGIN features: by carry -->\n\n" + Table(v.Ledger) + "\n<!-- END features -->\n\n[More](docs/x.md).\n",
-		"docs/x.md":               "# X\n\n<!-- BEGIN releases -->\n\n" + Releases(v.Ledger) + "\n<!-- END releases -->\n\n<!-- BEGIN mixed gates -->\n\n" + mixedTable + "\n<!-- END mixed gates -->\n\n<!-- BEGIN tested releases -->\n\n" + notTested + "\n<!-- END tested releases -->\n\n<!-- BEGIN upstream's bugs -->\n\n" + bugsTable + "\n<!-- END upstream's bugs -->\n\n<!-- BEGIN file hack/x.yaml -->\n\n```yaml\na: b\n```\n\n<!-- END file hack/x.yaml -->\n",
+		"docs/x.md":               "# X\n\n<!-- BEGIN releases -->\n\n" + Releases(v.Ledger) + "\n<!-- END releases -->\n\n<!-- BEGIN mixed gates -->\n\n" + mixedTable + "\n<!-- END mixed gates -->\n\n<!-- BEGIN tested -->\n\n" + notTested + "\n<!-- END tested -->\n\n<!-- BEGIN upstream's bugs -->\n\n" + bugsTable + "\n<!-- END upstream's bugs -->\n\n<!-- BEGIN file hack/x.yaml -->\n\n```yaml\na: b\n```\n\n<!-- END file hack/x.yaml -->\n",
 		"hack/x.yaml":             "a: b\n",
 		mixedGatesFile:            mixedTable,
 		bugs.Path:                 "bugs:\n- {upstream: [7], component: kubelet, symptom: It hangs., check: \"a.go: f\", verdicts: {\"1.36\": {carried: one}}}\n",
 		"_output/ignored.go":      "not formatted",
 		"hack/x.go":               header + "package hack\n",
-		"hack/x.sh":               "#!/usr/bin/env bash\n" + shellHeader() + "\necho \"$@\"\n",
+		"hack/x.sh":               "#!/usr/bin/env bash\n# " + shellHeader() + "\necho \"$@\"\n",
 		"pkg/fixes_test.go":       header + "package pkg\n\nfunc TestIt() {}\n",
 		"pkg/reservedfor.go":      "//go:build linux\n\n" + header + "package pkg\n",
 		"test/cluster/x.go":       header + "package cluster\n",
@@ -136,11 +128,7 @@ func repository(t *testing.T) *Verifier {
 		write(t, v, name, content)
 	}
 	for _, p := range []string{"pkg/a.go", "pkg/a_test.go"} {
-		seam, err := patch.Diff(t.Context(), p, []byte(before), []byte(after))
-		if err != nil {
-			t.Fatal(err)
-		}
-		write(t, v, p+".reservedfor.patch", string(seam))
+		writeSeam(t, v, p, "reservedfor", before, after)
 	}
 	if _, err := git.Dir(v.Repo).Run(t.Context(), "init", "--quiet"); err != nil {
 		t.Fatal(err)
@@ -149,12 +137,7 @@ func repository(t *testing.T) *Verifier {
 }
 
 func shellHeader() string {
-	var b strings.Builder
-	text := strings.TrimSuffix(strings.TrimPrefix(header, "/*\n"), "*/\n\n")
-	for line := range strings.Lines(text) {
-		b.WriteString(strings.TrimRight("# "+strings.TrimSuffix(line, "\n"), " ") + "\n")
-	}
-	return b.String()
+	return strings.ReplaceAll(strings.TrimSuffix(strings.TrimPrefix(header, "/*\n"), "\n*/\n\n"), "\n", "\n# ") + "\n"
 }
 
 func write(t *testing.T, v *Verifier, name, content string) {
@@ -166,6 +149,15 @@ func write(t *testing.T, v *Verifier, name, content string) {
 	if err := os.WriteFile(name, []byte(content), 0o644); err != nil {
 		t.Fatal(err)
 	}
+}
+
+func writeSeam(t *testing.T, v *Verifier, name, slug, before, after string) {
+	t.Helper()
+	seam, err := patch.Diff(t.Context(), name, []byte(before), []byte(after))
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, v, name+"."+slug+".patch", string(seam))
 }
 
 // run runs a check after listing the files.
@@ -211,10 +203,6 @@ func TestComplaints(t *testing.T) {
 			"cmd/x/a.go.fixes.patch: it is not in the overlay"},
 		"used nowhere": {"overlay", func(t *testing.T, v *Verifier) { write(t, v, "pkg/fixes.1.35.go", "") },
 			"pkg/fixes.1.35.go: it is built into no release"},
-		"overlap": {"overlay", func(t *testing.T, v *Verifier) {
-			write(t, v, "pkg/fixes.1.36.go", "")
-			write(t, v, "pkg/fixes.1.35-1.36.go", "")
-		}, "both hold for release 1.36"},
 		"feature without files": {"overlay", func(t *testing.T, v *Verifier) {
 			remove(t, v, "pkg/fixes_test.go")
 			remove(t, v, "test/integration/fixes")
@@ -225,10 +213,6 @@ func TestComplaints(t *testing.T) {
 			replace(t, v, "pkg/a.go.reservedfor.patch", "@@ -1,5 +1,6 @@", "@@ -2,5 +2,6 @@")
 		},
 			"pkg/a.go.reservedfor.patch: it is not written as carry writes seams"},
-		"seam with index line": {"seams", func(t *testing.T, v *Verifier) {
-			replace(t, v, "pkg/a.go.reservedfor.patch", "--- a/", "index 1..2\n--- a/")
-		},
-			"it is not written as carry writes seams"},
 		"test changed without reason": {"tests", func(t *testing.T, v *Verifier) { v.Ledger.Features[1].Tests = nil },
 			"feature reservedfor: a seam changes upstream's test pkg/a_test.go: say under tests why"},
 		"test helper changed without reason": {"tests", func(t *testing.T, v *Verifier) {
@@ -239,11 +223,11 @@ func TestComplaints(t *testing.T) {
 		"reason without seam": {"tests", func(t *testing.T, v *Verifier) { remove(t, v, "pkg/a_test.go.reservedfor.patch") },
 			"pkg/a_test.go is listed under tests, but no seam changes it"},
 		"carry without test": {"tests", func(t *testing.T, v *Verifier) { replace(t, v, "pkg/fixes_test.go", "TestIt", "TestThat") },
-			`feature fixes, carry "one": the overlay has no test pkg/fixes_test.go:TestIt`},
+			`feature fixes: carry "one": the overlay has no test pkg/fixes_test.go:TestIt`},
 		"carry without test in a release": {"tests", func(t *testing.T, v *Verifier) {
 			remove(t, v, "pkg/fixes_test.go")
 			write(t, v, "pkg/fixes_test.1.35.go", header+"package pkg\n\nfunc TestIt() {}\n")
-		}, `feature fixes, carry "one": none of its tests is built into release 1.36`},
+		}, `feature fixes: carry "one": none of its tests is built into release 1.36`},
 		"no carries": {"tests", func(t *testing.T, v *Verifier) { v.Ledger.Features[0].Carries = nil },
 			"feature fixes: it has no KEP"},
 		"not formatted": {"format", func(t *testing.T, v *Verifier) { write(t, v, "hack/x.go", "package  hack\n") }, "hack/x.go: it is not formatted"},
@@ -251,25 +235,13 @@ func TestComplaints(t *testing.T) {
 		"no licence":    {"licences", func(t *testing.T, v *Verifier) { write(t, v, "hack/x.go", "package hack\n") }, "hack/x.go: the licence header"},
 		"licence of a script": {"licences", func(t *testing.T, v *Verifier) { replace(t, v, "hack/x.sh", "Version 2.0", "Version 3.0") },
 			"hack/x.sh: the licence header"},
-		"table": {"documents", func(t *testing.T, v *Verifier) { v.Ledger.Features[0].Title = "other" }, "README.md: a table or file in it is not"},
-		"table of gates": {"documents", func(t *testing.T, v *Verifier) { replace(t, v, "docs/x.md", "refused by the kubelet", "works") },
-			"docs/x.md: a table or file in it is not"},
-		"table of tests": {"documents", func(t *testing.T, v *Verifier) { replace(t, v, "docs/x.md", "not yet", "today") },
-			"docs/x.md: a table or file in it is not"},
-		"table of bugs": {"documents", func(t *testing.T, v *Verifier) { replace(t, v, "docs/x.md", "It hangs.", "It works.") },
-			"docs/x.md: a table or file in it is not"},
-		"bug without verdict": {"documents", func(t *testing.T, v *Verifier) {
-			write(t, v, bugs.Path, "bugs:\n- {upstream: [7], component: kubelet, symptom: It hangs., check: f}\n")
-		}, bugs.Path + `: bug [7] "It hangs.": release 1.36 has no verdict`},
-		"record of tests": {"documents", func(t *testing.T, v *Verifier) { write(t, v, tested.File("1.36"), "}") }, tested.File("1.36") + ": "},
-		"table without end": {"documents", func(t *testing.T, v *Verifier) { replace(t, v, "docs/x.md", "END mixed", "BEGIN mixed") },
-			`docs/x.md: the comment "END mixed gates"`},
+		"table":    {"documents", func(t *testing.T, v *Verifier) { v.Ledger.Features[0].Title = "other" }, "README.md: a table or file in it is not"},
 		"no table": {"documents", func(t *testing.T, v *Verifier) { write(t, v, "README.md", "# Title\n") }, `no document has the comments "BEGIN features"`},
 		"pasted file": {"documents", func(t *testing.T, v *Verifier) { write(t, v, "hack/x.yaml", "a: c\n") },
 			"docs/x.md: a table or file in it is not"},
 		"pasted file is gone": {"documents", func(t *testing.T, v *Verifier) { remove(t, v, "hack/x.yaml") }, "docs/x.md: open "},
 		"unknown block": {"documents", func(t *testing.T, v *Verifier) { write(t, v, "docs/y.md", "<!-- BEGIN it -->\n<!-- END it -->\n") },
-			`docs/y.md: nothing knows what stands between "BEGIN it" and its end: want features, mixed gates, releases, tested releases, upstream's bugs, or file`},
+			`docs/y.md: nothing knows what stands between "BEGIN it" and its end: want features, mixed gates, releases, tested, upstream's bugs, or file`},
 		"broken link": {"documents", func(t *testing.T, v *Verifier) { replace(t, v, "README.md", "docs/x.md", "docs/y.md") },
 			`README.md:12: link to "docs/y.md": there is no docs/y.md`},
 	} {
@@ -351,17 +323,12 @@ func TestReleases(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.MissingModules = []string{"k8s.io/sample"}
-	r.StandIns = []ledger.StandIn{{Module: "a", Version: "v0.36.1", Why: "same"}, {Module: "b", Version: "v0.36.0", Why: "other"}, {Module: "c", Version: "v0.36.2", Why: "same\n"}}
+	r.StandIns = []ledger.StandIn{{Module: "a", Version: "v0.36.1", Why: "same\n"}, {Module: "b", Version: "v0.36.0", Why: "other"}}
 	v.Ledger.Releases = append(v.Ledger.Releases, ledger.Release{Name: "1.38", Version: "v1.38.0", Released: r.Released, State: ledger.Carried})
-	const want = "| release | version | of | modules left out |\n" +
-		"|---|---|---|---|\n" +
-		"| 1.36 | v1.36.3 | 2026-07-22 | `k8s.io/sample` |\n" +
-		"| 1.38 | v1.38.0 | 2026-07-22 | – |\n" +
-		"\n| release | module | stands in at | because |\n" +
-		"|---|---|---|---|\n" +
-		"| 1.36 | `a` | v0.36.1 | same |\n" +
-		"| 1.36 | `b` | v0.36.0 | other |\n" +
-		"| 1.36 | `c` | v0.36.2 | same |\n"
+	const want = "| release | version | of | modules left out |\n|---|---|---|---|\n" +
+		"| 1.36 | v1.36.3 | 2026-07-22 | `k8s.io/sample` |\n| 1.38 | v1.38.0 | 2026-07-22 | – |\n" +
+		"\n| release | module | stands in at | because |\n|---|---|---|---|\n" +
+		"| 1.36 | `a` | v0.36.1 | same |\n| 1.36 | `b` | v0.36.0 | other |\n"
 	if got := Releases(v.Ledger); got != want {
 		t.Errorf("got:\n%s\nwant:\n%s", got, want)
 	}
@@ -408,54 +375,6 @@ func TestTested(t *testing.T) {
 	}
 }
 
-// A release other than the default one is not built if its tree is known and somebody asks
-// for that. Only an update makes it known.
-func TestKnown(t *testing.T) {
-	v := repository(t)
-	var log []string
-	v.Log = func(format string, args ...any) { log = append(log, fmt.Sprintf(format, args...)) }
-	open := func() *tree.Tree {
-		o, err := tree.New(v.Repo, v.Ledger, "1.36")
-		if err != nil {
-			t.Fatal(err)
-		}
-		o.Open = func(context.Context) (tree.Upstream, error) { return fakeUpstream{}, nil }
-		return o
-	}
-	write(t, v, "hack/releases/1.36/go.sum", "sum\n")
-	content := strings.Repeat("1", 40)
-	expect := func(what, want string) {
-		t.Helper()
-		if got, err := v.known(t.Context(), open()); err != nil || got != want {
-			t.Errorf("%s: got %q, %v, want %q", what, got, err, want)
-		}
-	}
-	v.Known = true
-	if err := v.remember(t.Context(), open(), content); err != nil || len(log) != 1 || !strings.Contains(log[0], "make update") {
-		t.Errorf("got %v, %q", err, log)
-	}
-	expect("not remembered", "")
-	v.Update = true
-	if err := v.remember(t.Context(), open(), content); err != nil {
-		t.Error(err)
-	}
-	v.Update = false
-	expect("the default release", "")
-	v.Ledger.DefaultRelease = "1.35"
-	for i := range v.Ledger.Releases {
-		v.Ledger.Releases[i].State = ledger.Carried
-	}
-	expect("another release", content)
-	v.Known = false
-	expect("nobody asks", "")
-	if err := v.remember(t.Context(), open(), content); err != nil || len(log) != 2 {
-		t.Errorf("got %v, %q", err, log)
-	}
-	if err := v.remember(t.Context(), open(), strings.Repeat("2", 40)); err == nil || !strings.Contains(err.Error(), "tree.sum says") {
-		t.Errorf("another tree: got %v", err)
-	}
-}
-
 func TestShell(t *testing.T) {
 	if _, err := exec.LookPath("shellcheck"); err != nil {
 		t.Skip("shellcheck is not installed")
@@ -478,11 +397,7 @@ func TestDrops(t *testing.T) {
 	}
 	fixed := strings.Replace(before, "4\n", "4, fixed\n", 1)
 	for slug, change := range map[string][2]string{"fixes": {before, fixed}, "reservedfor": {fixed, strings.Replace(fixed, "3\n", "3\nx\n", 1)}} {
-		seam, err := patch.Diff(t.Context(), "pkg/a.go", []byte(change[0]), []byte(change[1]))
-		if err != nil {
-			t.Fatal(err)
-		}
-		write(t, v, "pkg/a.go."+slug+".patch", string(seam))
+		writeSeam(t, v, "pkg/a.go", slug, change[0], change[1])
 	}
 	err := v.drops(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "without fixes: pkg/a.go.reservedfor.patch: release 1.36") || strings.Contains(err.Error(), "without reservedfor") {

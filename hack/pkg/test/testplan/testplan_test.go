@@ -196,7 +196,7 @@ releases:
 - {name: "1.34", version: v1.34.4, state: planned}
 - {name: "1.36", version: v1.36.3, state: carried, released: "2026-07-22T18:07:38Z"}
 features:
-- {slug: base, title: t, state: carried, gates: [DRASharedClaims], defaultOn: "1.36", releases: {"1.36": carried}, why: w, upstream: u, dropWhen: d}
+- {slug: base, title: t, state: carried, gates: [DRASharedClaims], defaults: {DRASharedClaims: {since: "1.36"}}, releases: {"1.36": carried}, why: w, upstream: u, dropWhen: d}
 - {slug: one, title: t, state: carried, needs: [{slug: base, why: w}], gates: [DRAReservedForWorkloads], releases: {"1.36": carried}, why: w, upstream: u, dropWhen: d}
 `))
 	if err != nil {
@@ -504,7 +504,7 @@ releases:
 - {name: "1.32", version: v1.32.2, state: carried, released: "2025-02-12T21:19:46Z", gates: [DynamicResourceAllocation]}
 - {name: "1.36", version: v1.36.3, state: carried, released: "2026-07-22T18:07:38Z"}
 features:
-- {slug: base, title: t, state: carried, gates: [DRABase], defaultOn: "1.32", releases: {"1.32": carried, "1.36": carried}, why: w, upstream: u, dropWhen: d}
+- {slug: base, title: t, state: carried, gates: [DRABase], defaults: {DRABase: {since: "1.32"}}, releases: {"1.32": carried, "1.36": carried}, why: w, upstream: u, dropWhen: d}
 - {slug: one, title: t, state: carried, needs: [{slug: base, why: w}], gates: [DRAOne, DRAOther], releases: {"1.32": carried, "1.36": carried}, why: w, upstream: u, dropWhen: d}
 `))
 	if err != nil {

@@ -131,10 +131,9 @@ type Feature struct {
 	Needs []Need `json:"needs,omitempty"`
 	// Gates are the feature gates, the feature's own one first.
 	Gates []string `json:"gates,omitempty"`
-	// DefaultOn is the first release in which the gates are on by default
-	// upstream, if any. From then on nobody has to turn them on, and nobody
-	// may be able to turn them off.
-	DefaultOn string `json:"defaultOn,omitempty"`
+	// Defaults say since when gates are on by default, by gate. One that is off
+	// everywhere is not listed.
+	Defaults map[string]GateDefault `json:"defaults,omitempty"`
 	// Releases says for which release the feature is meant, and what is
 	// carried there in a word or two. "base" means that upstream has all
 	// of it, and nothing is carried.
@@ -152,6 +151,14 @@ type Feature struct {
 	Tests []TestChange `json:"tests,omitempty"`
 	// Carries are the single changes of a feature that is a collection.
 	Carries []Carry `json:"carries,omitempty"`
+}
+
+// GateDefault is since when a gate is on by default.
+type GateDefault struct {
+	// Since is the first release in which it is on. (YAML takes "on" for true.)
+	Since string `json:"since"`
+	// Locked is the first one in which it cannot be turned off, if any.
+	Locked string `json:"locked,omitempty"`
 }
 
 // Need is a feature without which another one cannot be built: dropping it drops that
@@ -290,8 +297,13 @@ func (l *Ledger) validate() error {
 				fail("%s: release %s: what is carried?", where, name)
 			}
 		}
-		if f.DefaultOn != "" && l.find(f.DefaultOn) == nil {
-			fail("%s: defaultOn: the ledger has no release %q", where, f.DefaultOn)
+		for gate, d := range f.Defaults {
+			if !slices.Contains(f.Gates, gate) {
+				fail("%s: defaults: it has no gate %q", where, gate)
+			}
+			if l.find(d.Since) == nil || d.Locked != "" && (l.find(d.Locked) == nil || Compare(d.Locked, d.Since) < 0) {
+				fail("%s: defaults: gate %s: since and locked must be releases of the ledger, one after the other", where, gate)
+			}
 		}
 		for _, pattern := range f.Files {
 			if _, err := path.Match(pattern, ""); err != nil {
@@ -347,25 +359,23 @@ func (r *Release) validate() error {
 // validateStandIns checks what the ledger alone can tell about them.
 func (r *Release) validateStandIns() error {
 	var errs []error
-	seen := map[string]bool{}
-	for _, s := range r.StandIns {
-		fail := func(format string, args ...any) {
-			errs = append(errs, fmt.Errorf("stand-in for %s: %w", s.Module, fmt.Errorf(format, args...)))
+	own := r.StagingVersion()
+	for i, s := range r.StandIns {
+		var err error
+		switch isSame := func(other StandIn) bool { return other.Module == s.Module }; {
+		case s.Module == "" || strings.TrimSpace(s.Why) == "":
+			err = errors.New("module, version and why are all needed")
+		case s.Version == own:
+			err = fmt.Errorf("%s is the version of the release itself: remove the stand-in", own)
+		case !semver.IsValid(s.Version) || semver.MajorMinor(s.Version) != semver.MajorMinor(own):
+			err = fmt.Errorf("version %q is not one of %s", s.Version, semver.MajorMinor(own))
+		case slices.ContainsFunc(r.StandIns[:i], isSame):
+			err = errors.New("it is listed twice")
+		case slices.Contains(r.MissingModules, s.Module):
+			err = errors.New("it is one of missingModules, too: remove it there")
 		}
-		if s.Module == "" || strings.TrimSpace(s.Why) == "" {
-			fail("module, version and why are all needed")
-		}
-		if own := r.StagingVersion(); s.Version == own {
-			fail("%s is the version of the release itself: remove the stand-in", own)
-		} else if !semver.IsValid(s.Version) || semver.MajorMinor(s.Version) != semver.MajorMinor(own) {
-			fail("version %q is not one of %s", s.Version, semver.MajorMinor(own))
-		}
-		if seen[s.Module] {
-			fail("it is listed twice")
-		}
-		seen[s.Module] = true
-		if slices.Contains(r.MissingModules, s.Module) {
-			fail("it is one of missingModules, too: remove it there")
+		if err != nil {
+			errs = append(errs, fmt.Errorf("stand-in for %s: %w", s.Module, err))
 		}
 	}
 	return errors.Join(errs...)
@@ -401,12 +411,18 @@ func (l *Ledger) OldestEmulated(r *Release) string {
 	return r.Name
 }
 
-// GatesToSet are those that have to be turned on in a release.
+// GatesToSet are those that have to be turned on in a release: all of the feature, unless
+// all are on.
 func (f *Feature) GatesToSet(release string) []string {
-	if f.DefaultOn != "" && Compare(release, f.DefaultOn) >= 0 {
+	if !slices.ContainsFunc(f.Gates, func(gate string) bool { return !f.Defaults[gate].OnIn(release) }) {
 		return nil
 	}
 	return f.Gates
+}
+
+// OnIn says whether the gate is on by default in a release.
+func (d GateDefault) OnIn(release string) bool {
+	return d.Since != "" && Compare(release, d.Since) >= 0
 }
 
 func (s State) validate() error {
@@ -443,11 +459,13 @@ func (l *Ledger) Known(name string) (*Release, error) {
 	if r := l.find(name); r != nil {
 		return r, nil
 	}
+	for _, r := range l.Releases {
+		if strings.HasPrefix(strings.TrimPrefix(name, "v"), r.Name+".") {
+			return nil, fmt.Errorf("release %q: give the minor: %s, which is at %s", name, r.Name, r.Version)
+		}
+	}
 	return nil, fmt.Errorf("unknown release %q: the ledger has %s", name, strings.Join(l.names(nil), ", "))
 }
-
-// HasRelease says whether the ledger knows the release, carried or planned.
-func (l *Ledger) HasRelease(name string) bool { return l.find(name) != nil }
 
 // Default is the release that is taken when nobody names one.
 func (l *Ledger) Default() (*Release, error) {

@@ -56,7 +56,7 @@ func TestParse(t *testing.T) {
 			t.Errorf("gates of %s: %q, want %q", release, got, want)
 		}
 	}
-	for release, want := range map[string]string{"1.9": "planned", "1.8": "unknown release"} {
+	for release, want := range map[string]string{"1.9": "planned", "1.8": "unknown release", "1.36.9": "give the minor: 1.36", "v1.36.9": "give the minor: 1.36"} {
 		if _, err := l.Release(release); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("release %s: %v", release, err)
 		}

@@ -329,58 +329,6 @@ func TestOurFileTwice(t *testing.T) {
 	}
 }
 
-func TestShare(t *testing.T) {
-	l := parse(t, strings.NewReplacer(
-		"v1.32.2, state: planned", `v1.32.2, state: carried, released: "2025-02-12T21:19:46Z"`,
-		"v1.33.1, state: planned", `v1.33.1, state: carried, released: "2025-05-15T12:00:00Z"`,
-	).Replace(ledgerText))
-	repo := t.TempDir()
-	content := map[string]string{
-		"pkg/plain.go":                    "1\n2\n3\n4\n5\n", // all
-		"pkg/a.go.fixes.patch":            "1\n2\n3\n",       // all but 1.32
-		"pkg/a.go.fixes.1.32.patch":       "1\n2\n",          // 1.32 only
-		"pkg/reservedfor.go":              "1\n",             // 1.36, as the next one stands in for it
-		"pkg/reservedfor.1.32-1.33.go":    "1\n2\n3\n4\n",    // 1.33, as 1.32 does not have the feature
-		"pkg/later.go":                    "1\n2\n3\n4\n5\n", // a feature that is only planned
-		"pkg/b.go.reservedfor.1.36.patch": "1\n",             // 1.36
-	}
-	var sources []string
-	for source, text := range content {
-		sources = append(sources, source)
-		name := filepath.Join(repo, source)
-		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	s, err := Share(repo, entries(t, l, sources...), l)
-	if err != nil {
-		t.Fatal(err)
-	}
-	const want = "" +
-		"  all of 1.32, 1.33, 1.36  1 files  5 lines  31%  5 in Go files  50%\n" +
-		"             some of them  1 files  3 lines  19%  0 in Go files   0%\n" +
-		"                1.36 only  2 files  2 lines  12%  1 in Go files  10%\n" +
-		"                1.33 only  1 files  4 lines  25%  4 in Go files  40%\n" +
-		"                1.32 only  1 files  2 lines  12%  0 in Go files   0%\n"
-	if got := s.String(); got != want {
-		t.Errorf("got:\n%s\nwant:\n%s", got, want)
-	}
-	if s.Total != (Amount{Files: 6, Lines: 16, GoLines: 10}) {
-		t.Errorf("total %+v", s.Total)
-	}
-
-	// With a single release there is nothing to compare.
-	if s, err = Share(repo, entries(t, l, sources...), parse(t, ledgerText)); err != nil {
-		t.Fatal(err)
-	}
-	if got := s.String(); strings.Count(got, "\n") != 1 || s.All != s.Total {
-		t.Errorf("got:\n%s", got)
-	}
-}
-
 func TestNoCode(t *testing.T) {
 	for _, tt := range []struct {
 		path       string

@@ -169,8 +169,8 @@ func parseName(source string, l *ledger.Ledger) (*Entry, error) {
 			return nil, err
 		}
 		for _, release := range []string{only.From, only.To} {
-			if release != "" && !l.HasRelease(release) {
-				return nil, fmt.Errorf("unknown release %q: it is not in the ledger", release)
+			if _, err := l.Known(release); release != "" && err != nil {
+				return nil, err
 			}
 		}
 		e.Only = &only

@@ -177,19 +177,6 @@ func (h *Hunk) context() (leading, trailing int) {
 	return leading, trailing
 }
 
-// Added counts the lines that the patch adds.
-func (p *Patch) Added() int {
-	n := 0
-	for _, h := range p.Hunks {
-		for _, l := range h.Lines {
-			if l[0] == '+' {
-				n++
-			}
-		}
-	}
-	return n
-}
-
 // HunkError says why and where a hunk does not apply.
 type HunkError struct {
 	// Hunk is its number, from 1, and Header its @@ line.
@@ -348,16 +335,11 @@ func diff(ctx context.Context, path string, from, to []byte, lines int) ([]byte,
 	if bytes.Equal(from, to) {
 		return nil, nil
 	}
-	dir, err := os.MkdirTemp("", "carry-diff-")
+	dir, err := writeFiles(map[string][]byte{"from": from, "to": to})
 	if err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	for name, content := range map[string][]byte{"from": from, "to": to} {
-		if err := os.WriteFile(filepath.Join(dir, name), content, 0o644); err != nil {
-			return nil, err
-		}
-	}
 	out, err := git.Dir(dir).Output(ctx, nil, outsideRepositories(dir), "diff", "--no-index", "--no-color", "--no-ext-diff", "--no-textconv",
 		"--no-renames", "--diff-algorithm=myers", fmt.Sprintf("--unified=%d", lines), "--inter-hunk-context=0", "from", "to")
 	if git.ExitCode(err) != 1 { // 1 says that there are differences
@@ -371,6 +353,17 @@ func diff(ctx context.Context, path string, from, to []byte, lines int) ([]byte,
 	return append([]byte(header), out[hunks:]...), nil
 }
 
+// writeFiles writes files for git into a new folder.
+func writeFiles(files map[string][]byte) (dir string, err error) {
+	if dir, err = os.MkdirTemp("", "carry-diff-"); err != nil {
+		return "", err
+	}
+	for name, content := range files {
+		err = errors.Join(err, os.WriteFile(filepath.Join(dir, name), content, 0o644))
+	}
+	return dir, err
+}
+
 // Merge brings the change from base to other into current. A conflict is an
 // error.
 func Merge(ctx context.Context, current, base, other []byte) ([]byte, error) {
@@ -380,53 +373,17 @@ func Merge(ctx context.Context, current, base, other []byte) ([]byte, error) {
 	if bytes.Equal(other, base) {
 		return current, nil
 	}
-	merged, conflicts, err := mergeFile(ctx, current, base, other)
-	if err == nil && conflicts > 0 {
-		return nil, ErrConflict
-	}
-	return merged, err
-}
-
-// Labels are the names in conflict markers.
-type Labels struct {
-	Current, Base, Other string
-}
-
-// MergeMarked is like Merge, but leaves conflicts in the result, marked as git does
-// it, and counts them.
-func MergeMarked(ctx context.Context, current, base, other []byte, labels Labels) (merged []byte, conflicts int, err error) {
-	return mergeFile(ctx, current, base, other, "--diff3", "-L", labels.Current, "-L", labels.Base, "-L", labels.Other)
-}
-
-// MergeCurrent is like Merge, but leaves current as it is where there is a conflict.
-func MergeCurrent(ctx context.Context, current, base, other []byte) ([]byte, error) {
-	merged, _, err := mergeFile(ctx, current, base, other, "--ours")
-	return merged, err
-}
-
-// HasMarkers says whether a text has conflict markers that MergeMarked left.
-func HasMarkers(content []byte) bool { return marker.Match(content) }
-
-var marker = regexp.MustCompile(`(?m)^(<<<<<<<|>>>>>>>) `)
-
-// mergeFile merges three versions of a file, and counts the conflicts.
-func mergeFile(ctx context.Context, current, base, other []byte, options ...string) ([]byte, int, error) {
-	dir, err := os.MkdirTemp("", "carry-merge-")
+	dir, err := writeFiles(map[string][]byte{"current": current, "base": base, "other": other})
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	for name, content := range map[string][]byte{"current": current, "base": base, "other": other} {
-		if err := os.WriteFile(filepath.Join(dir, name), content, 0o644); err != nil {
-			return nil, 0, err
-		}
-	}
-	args := slices.Concat([]string{"merge-file", "--stdout", "--quiet"}, options, []string{"current", "base", "other"})
-	out, err := git.Dir(dir).Output(ctx, nil, outsideRepositories(dir), args...)
+	out, err := git.Dir(dir).Output(ctx, nil, outsideRepositories(dir), "merge-file", "--stdout", "--quiet", "current", "base", "other")
+	// It exits with the number of conflicts.
 	if code := git.ExitCode(err); code > 0 && code < 128 {
-		return out, code, nil
+		return nil, ErrConflict
 	}
-	return out, 0, err
+	return out, err
 }
 
 // ErrConflict is returned by Merge if both sides changed the same lines.

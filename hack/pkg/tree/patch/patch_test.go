@@ -230,33 +230,3 @@ func TestMerge(t *testing.T) {
 		})
 	}
 }
-
-func TestMergeMarked(t *testing.T) {
-	base := lines("a b c d e f g h i")
-	labels := Labels{"new", "old", "ours"}
-	for name, tt := range map[string]struct {
-		current, other, want, favoured string
-		conflicts                      int
-	}{
-		"none": {lines("A b c d e f g h i"), lines("a b c d e f g h I"), lines("A b c d e f g h I"), lines("A b c d e f g h I"), 0},
-		"one of two changes": {
-			lines("A b c d e f g h i"), lines("B b c d e f g h I"),
-			"<<<<<<< new\nA\n||||||| old\na\n=======\nB\n>>>>>>> ours\n" + lines("b c d e f g h I"), lines("A b c d e f g h I"), 1,
-		},
-		"done already": {lines("A b c d e f g h i"), lines("A b c d e f g h i"), lines("A b c d e f g h i"), lines("A b c d e f g h i"), 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			got, conflicts, err := MergeMarked(t.Context(), []byte(tt.current), []byte(base), []byte(tt.other), labels)
-			if string(got) != tt.want || conflicts != tt.conflicts || err != nil {
-				t.Errorf("got %q, %d, %v; want %q, %d", got, conflicts, err, tt.want, tt.conflicts)
-			}
-			if HasMarkers(got) != (tt.conflicts > 0) {
-				t.Errorf("markers: %v", HasMarkers(got))
-			}
-			got, err = MergeCurrent(t.Context(), []byte(tt.current), []byte(base), []byte(tt.other))
-			if string(got) != tt.favoured || err != nil {
-				t.Errorf("got %q, %v; want %q", got, err, tt.favoured)
-			}
-		})
-	}
-}

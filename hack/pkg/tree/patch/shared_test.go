@@ -62,18 +62,3 @@ func TestShared(t *testing.T) {
 		})
 	}
 }
-
-func TestRealign(t *testing.T) {
-	const (
-		base    = "a  int\n\tb  int\nc  int\nd  int\n"
-		changed = "a  int\nnew  int\n\tb  int\nc  int\nd   int\n"
-		like    = "a int\nb int\nnew int\nc int\nc   int\nd int\n"
-	)
-	// Not b, which is indented, nor c, which there is in two ways; and of what was
-	// changed only what was there before.
-	const wantBase, wantChanged = "a int\n\tb  int\nc  int\nd int\n", "a int\nnew  int\n\tb  int\nc  int\nd   int\n"
-	gotBase, gotChanged := Realign([]byte(base), []byte(changed), []byte(like))
-	if string(gotBase) != wantBase || string(gotChanged) != wantChanged {
-		t.Errorf("got %q, %q", gotBase, gotChanged)
-	}
-}

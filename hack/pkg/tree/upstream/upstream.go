@@ -29,7 +29,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path"
 	"path/filepath"
 	"slices"
@@ -40,6 +39,7 @@ import (
 	"golang.org/x/mod/module"
 	"golang.org/x/mod/sumdb/dirhash"
 
+	"kubernetes-dra/hack/pkg/sys"
 	"kubernetes-dra/hack/pkg/tree/ledger"
 )
 
@@ -70,13 +70,6 @@ func PinDir(release string) string { return path.Join("hack/releases", release) 
 // TestedFile stands in that folder beside the pin: what a whole run of the tests found. No
 // tree is made from it.
 const TestedFile = "tested.yaml"
-
-// GeneratorsFile stands there, too: with which generators it was found that they change
-// nothing in the untouched release. No tree is made from it.
-const GeneratorsFile = "generators.sum"
-
-// TreeFile stands there, too: the tree that was built, and a checksum of what from.
-const TreeFile = "tree.sum"
 
 // Open opens the untouched tree of a release. One that is planned need not have a pin, see
 // [Preview].
@@ -201,36 +194,17 @@ func (m *moduleInfo) time() (time.Time, error) {
 // download runs the go command for modules, in the module at dir. All of them have
 // to be there.
 func download(ctx context.Context, dir string, modules []module.Version) ([]moduleInfo, error) {
-	infos, err := tryDownload(ctx, dir, modules)
-	if err != nil {
-		return nil, err
-	}
-	var errs []error
-	for _, m := range infos {
-		if m.Error != "" {
-			errs = append(errs, errors.New(m.Error)) // names the module
-		}
-	}
-	if len(errs) > 0 {
-		return nil, errors.Join(errs...)
-	}
-	return infos, nil
-}
-
-// tryDownload is download for modules that need not be there.
-func tryDownload(ctx context.Context, dir string, modules []module.Version) ([]moduleInfo, error) {
 	args := []string{"mod", "download", "-json"}
 	for _, m := range modules {
 		args = append(args, m.String())
 	}
-	cmd := exec.CommandContext(ctx, "go", args...)
-	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=-mod=readonly", "GO111MODULE=on")
+	env := append(os.Environ(), "GOWORK=off", "GOFLAGS=-mod=readonly", "GO111MODULE=on")
+	cmd := sys.Command(ctx, dir, env, "go", args...)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	runErr := cmd.Run()
 	var infos []moduleInfo
-	failed := false
+	var errs []error
 	for decoder := json.NewDecoder(&stdout); ; {
 		var m moduleInfo
 		if err := decoder.Decode(&m); errors.Is(err, io.EOF) {
@@ -238,16 +212,18 @@ func tryDownload(ctx context.Context, dir string, modules []module.Version) ([]m
 		} else if err != nil {
 			return nil, fmt.Errorf("go mod download: %w", err)
 		}
-		failed = failed || m.Error != ""
+		if m.Error != "" {
+			errs = append(errs, errors.New(m.Error)) // names the module
+		}
 		infos = append(infos, m)
 	}
-	if ctx.Err() != nil {
+	switch {
+	case ctx.Err() != nil:
 		return nil, fmt.Errorf("go mod download: %w", context.Cause(ctx))
-	}
-	if runErr != nil && !failed {
+	case runErr != nil && errs == nil:
 		return nil, fmt.Errorf("go mod download: %w: %s", runErr, strings.TrimSpace(stderr.String()))
 	}
-	return infos, nil
+	return infos, errors.Join(errs...)
 }
 
 // Source is the untouched tree of a release: files of several folders, each
@@ -439,38 +415,13 @@ func fetch(ctx context.Context, release *ledger.Release) (*fetched, error) {
 		return nil, fmt.Errorf("%s: release %s: standIns takes a module that the proxy does not have at another version, and missingModules leaves out one that nothing is built from: %w",
 			ledger.Path, release.Name, err)
 	}
-	if err := checkStandIns(ctx, tmp, release, modules); err != nil {
-		return nil, fmt.Errorf("%s: release %s: standIns: %w", ledger.Path, release.Name, err)
+	for _, s := range release.StandIns {
+		if !slices.Contains(modules, module.Version{Path: s.Module, Version: s.Version}) {
+			return nil, fmt.Errorf("%s: release %s: standIns: go.work of %s does not use the module %q: remove its stand-in",
+				ledger.Path, release.Name, version, s.Module)
+		}
 	}
 	return f, nil
-}
-
-// checkStandIns finds stand-ins that nothing needs: upstream does not use the module,
-// or the proxy has the version which it stands in for.
-func checkStandIns(ctx context.Context, dir string, release *ledger.Release, used []module.Version) error {
-	if len(release.StandIns) == 0 {
-		return nil
-	}
-	var errs []error
-	var own []module.Version
-	for _, s := range release.StandIns {
-		if slices.Contains(used, module.Version{Path: s.Module, Version: s.Version}) {
-			own = append(own, module.Version{Path: s.Module, Version: release.StagingVersion()})
-		} else {
-			errs = append(errs, fmt.Errorf("go.work of %s does not use the module %q: remove its stand-in", release.Version, s.Module))
-		}
-	}
-	// The others were downloaded just before, so an error is about the module.
-	infos, err := tryDownload(ctx, dir, own)
-	if err != nil {
-		return err
-	}
-	for _, m := range infos {
-		if m.Error == "" {
-			errs = append(errs, fmt.Errorf("the proxy has %s@%s: remove its stand-in", m.Path, m.Version))
-		}
-	}
-	return errors.Join(errs...)
 }
 
 // WritePin writes the go.mod and go.sum of a release for the version in its
