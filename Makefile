@@ -190,8 +190,8 @@ update: ## Write what is derived, as make verify wants it.
 	@$(CARRY) verify --update
 
 .PHONY: port
-port: ## The overlay for another release. FROM=1.36 TO=1.37 OUT=
-	@$(CARRY) port $(if $(FROM),--from $(FROM)) $(if $(TO),--to $(TO)) $(if $(OUT),--out "$(OUT)")
+port: ## The overlay for another release. FROM=1.36 TO=1.37
+	@$(CARRY) port $(if $(FROM),--from $(FROM)) $(if $(TO),--to $(TO))
 
 .PHONY: pin
 pin: ## Pin the version that the ledger has for RELEASE.
