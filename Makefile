@@ -33,7 +33,7 @@ ARCH ?=
 # "make release" uses instead of Debian's packages.
 MIRROR ?=
 PROXY_BASE ?=
-# UNTESTED=1 lets "make release" go on when the tree is not the tested one.
+# UNTESTED=1 lets "make release" go on while a test of the release is owed.
 UNTESTED ?=
 # KUBELET is the older release of the kubelet in "make test-e2e-upstream".
 KUBELET ?=

@@ -175,11 +175,21 @@ func runDown(ctx context.Context, args []string) error {
 		return err
 	}
 	if *all {
-		repo, err := repository()
+		repo, l, err := openRepository()
 		if err != nil {
 			return err
 		}
-		return downAll(ctx, filepath.Join(repo, "_output", "*", "cluster*"))
+		errs := []error{downAll(ctx, filepath.Join(repo, "_output", "*", "cluster-test*"))}
+		for _, r := range l.Carried() {
+			one := *f
+			one.release = r.Name
+			c, err := one.cluster()
+			if err == nil {
+				err = c.Down(ctx)
+			}
+			errs = append(errs, err)
+		}
+		return errors.Join(errs...)
 	}
 	c, err := f.cluster()
 	if err != nil {

@@ -17,7 +17,9 @@ limitations under the License.
 package main
 
 import (
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -63,6 +65,55 @@ func TestMakeHelp(t *testing.T) {
 	for line := range strings.Lines(string(out)) {
 		if len(strings.TrimSuffix(line, "\n")) > 80 {
 			t.Errorf("make help: %d columns: %s", len(line)-1, line)
+		}
+	}
+}
+
+// The scripts describe themselves, and do nothing else then.
+func TestScriptHelp(t *testing.T) {
+	scripts, err := filepath.Glob("../*.sh")
+	if err != nil || len(scripts) == 0 {
+		t.Fatal(scripts, err)
+	}
+	for _, script := range scripts {
+		if filepath.Base(script) == "carry.sh" {
+			continue // this one hands it to the tool
+		}
+		first, _ := os.ReadFile(script)
+		_, header, _ := strings.Cut(string(first), "limitations under the License.\n\n# ")
+		want, _, _ := strings.Cut(header, "\n")
+		if out, err := exec.CommandContext(t.Context(), script, "--help").Output(); err != nil || !strings.HasPrefix(string(out), want) {
+			t.Errorf("%s --help: %v, %s", script, err, out)
+		}
+	}
+}
+
+// Whoever lacks Go, or has an old one, is told so, and not what go.mod cannot mean.
+func TestNoGo(t *testing.T) {
+	bin := t.TempDir()
+	for _, name := range []string{"bash", "dirname", "sed", "sort", "head"} {
+		file, err := exec.LookPath(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(file, filepath.Join(bin, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tt := range []struct{ version, want string }{
+		{"", "there is no go command in PATH: install Go 1."},
+		{"echo go version go1.19.8 linux/amd64", "or later is needed, but " + bin + "/go says: go version go1.19.8"},
+		{"echo go: download go1.26.0: toolchain not available; exit 1", "says: go: download"},
+	} {
+		if tt.version != "" {
+			if err := os.WriteFile(filepath.Join(bin, "go"), []byte("#!/bin/sh\n"+tt.version+"\n"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		command := exec.CommandContext(t.Context(), filepath.Join(bin, "bash"), "../carry.sh", "tree")
+		command.Env = []string{"PATH=" + bin}
+		if out, err := command.CombinedOutput(); err == nil || !strings.Contains(string(out), tt.want) {
+			t.Errorf("%q: got %v, %s, want %q", tt.version, err, out, tt.want)
 		}
 	}
 }

@@ -61,6 +61,9 @@ type Bug struct {
 	Check string `json:"check"`
 	// Verdicts are for releases, or closed ranges of them like "1.32-1.34".
 	Verdicts map[string]Verdict `json:"verdicts"`
+
+	// of are the same for each carried release.
+	of map[string]Verdict
 }
 
 // Verdict says what became of a bug. Exactly one field is set.
@@ -135,50 +138,37 @@ func (b *Bug) validate(l *ledger.Ledger) error {
 			fail("%s is missing", name)
 		}
 	}
-	for key := range b.Verdicts {
-		r, err := ledger.ParseRange(key)
-		for _, end := range []string{r.From, r.To} {
+	b.of = map[string]Verdict{}
+	for _, key := range slices.Sorted(maps.Keys(b.Verdicts)) {
+		in, err := ledger.ParseRange(key)
+		for _, end := range []string{in.From, in.To} {
 			if _, unknown := l.Release(end); err == nil && unknown != nil {
 				err = fmt.Errorf("%q: want carried releases, the last one that was looked at, too: %w", key, unknown)
 			}
 		}
 		if err != nil {
 			fail("verdicts: %w", err)
+			continue
+		}
+		for _, r := range l.Carried() {
+			if !in.Contains(r.Name) {
+				continue
+			}
+			if _, twice := b.of[r.Name]; twice {
+				fail("release %s has two verdicts, one of them for %s: leave one", r.Name, key)
+			}
+			b.of[r.Name] = b.Verdicts[key]
+			if err := b.of[r.Name].validate(l, r); err != nil {
+				fail("verdict for %q, release %s: %w", key, r.Name, err)
+			}
 		}
 	}
 	for _, r := range l.Carried() {
-		keys := b.keys(r.Name)
-		switch len(keys) {
-		case 0:
+		if _, ok := b.of[r.Name]; !ok {
 			fail("release %s has no verdict: look at the code of %s (%s), and write carried, upstream, notAffected or refused", r.Name, r.Version, b.Check)
-		case 1:
-			if err := b.Verdicts[keys[0]].validate(l, r); err != nil {
-				fail("verdict for %q, release %s: %w", keys[0], r.Name, err)
-			}
-		default:
-			fail("release %s has a verdict in each of %s: leave one", r.Name, strings.Join(keys, ", "))
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// keys are those of the verdicts for a release.
-func (b *Bug) keys(release string) []string {
-	var keys []string
-	for _, key := range slices.Sorted(maps.Keys(b.Verdicts)) {
-		if r, err := ledger.ParseRange(key); err == nil && r.Contains(release) {
-			keys = append(keys, key)
-		}
-	}
-	return keys
-}
-
-// verdict is the one for a release.
-func (b *Bug) verdict(release string) Verdict {
-	for _, key := range b.keys(release) {
-		return b.Verdicts[key]
-	}
-	return Verdict{}
 }
 
 // validate checks a verdict for a release.
@@ -188,7 +178,9 @@ func (v Verdict) validate(l *ledger.Ledger, r *ledger.Release) error {
 	switch {
 	case len(texts) != 1:
 		return errors.New("want one of carried, upstream, notAffected and refused, with text")
-	case v.Carried != "" && !slices.ContainsFunc(l.FeaturesOf(r.Name), func(f *ledger.Feature) bool { return carries(f, r.Name, v.Carried) }):
+	case v.Carried != "" && !slices.ContainsFunc(l.FeaturesOf(r.Name), func(f *ledger.Feature) bool {
+		return slices.ContainsFunc(f.CarriesOf(r.Name), func(c ledger.Carry) bool { return c.Name == v.Carried })
+	}):
 		return fmt.Errorf("carried: %s carries no change %q in %s", ledger.Path, v.Carried, r.Name)
 	case v.Upstream == "" || v.Upstream == hasIt:
 		return nil
@@ -202,11 +194,6 @@ func (v Verdict) validate(l *ledger.Ledger, r *ledger.Release) error {
 	return nil
 }
 
-// carries says whether a change is built into a release.
-func carries(f *ledger.Feature, release, name string) bool {
-	return slices.ContainsFunc(f.CarriesOf(release), func(c ledger.Carry) bool { return c.Name == name })
-}
-
 // missing are errors for the cures that no row tells about.
 func (f *File) missing(l *ledger.Ledger) []error {
 	feature := l.Feature(fixes)
@@ -216,7 +203,7 @@ func (f *File) missing(l *ledger.Ledger) []error {
 	var errs []error
 	for _, r := range l.Carried() {
 		for _, c := range feature.CarriesOf(r.Name) {
-			if !slices.ContainsFunc(f.Bugs, func(b Bug) bool { return b.verdict(r.Name).Carried == c.Name }) {
+			if !slices.ContainsFunc(f.Bugs, func(b Bug) bool { return b.of[r.Name].Carried == c.Name }) {
 				errs = append(errs, fmt.Errorf("no bug has the verdict \"carried: %s\" for release %s, where %s carries that: add it to a row", c.Name, r.Name, ledger.Path))
 			}
 		}
@@ -239,7 +226,7 @@ func (f *File) Table(l *ledger.Ledger) string {
 		bug := &f.Bugs[i]
 		fmt.Fprintf(&b, "| %s | %s | %s |", line(bug.Symptom), bug.links(), line(bug.Component))
 		for _, r := range carried {
-			fmt.Fprintf(&b, " %s |", bug.verdict(r.Name).word())
+			fmt.Fprintf(&b, " %s |", bug.of[r.Name].word())
 		}
 		fmt.Fprintf(&b, " %s | %s |\n", cmp.Or(bug.why(), "–"), line(bug.Check))
 	}
@@ -274,13 +261,7 @@ func (v Verdict) word() string {
 // why has the reasons, oldest release first.
 func (b *Bug) why() string {
 	var reasons []string
-	byAge := func(x, y string) int {
-		// Both were parsed before.
-		from, _ := ledger.ParseRange(x)
-		other, _ := ledger.ParseRange(y)
-		return ledger.Compare(from.From, other.From)
-	}
-	for _, key := range slices.SortedFunc(maps.Keys(b.Verdicts), byAge) {
+	for _, key := range slices.Sorted(maps.Keys(b.Verdicts)) {
 		v := b.Verdicts[key]
 		text := cmp.Or(v.NotAffected, v.Refused)
 		if v.Carried != "" {

@@ -135,6 +135,7 @@ func TestFacts(t *testing.T) {
 		"all":                    {"From 1.35 to 1.37. <!-- ledger: all releases -->", ""},
 		"not all":                {"a\n\nFrom 1.35 to 1.36. <!-- ledger: all releases -->", `docs/x.md:3: all releases: the ledger says "1.35 to 1.37"`},
 		"number":                 {"Each of the four. <!-- ledger: number of releases -->", `the ledger says "three"`},
+		"default release":        {"Only 1.36. <!-- ledger: default release -->", `the ledger says "1.37"`},
 		"default":                {"It is off in 1.35 and 1.36, on since 1.37. <!-- ledger: default of A -->", ""},
 		"another default":        {"It is off in 1.35, on since 1.36. <!-- ledger: default of A -->", `default of A: the ledger says "off in 1.35 and 1.36, on since 1.37"`},
 		"where it is off":        {"| 1.35 <!-- ledger: releases with A off --> |", `the ledger says "1.35 and 1.36"`},

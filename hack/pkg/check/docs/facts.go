@@ -62,6 +62,9 @@ func NewFacts(l *ledger.Ledger) *Facts {
 	for _, r := range carried {
 		f.versions[r.Name] = r.Version
 	}
+	if r, err := l.Default(); err == nil {
+		f.texts["default release"] = r.Name
+	}
 	for i := range l.Features {
 		feature := &l.Features[i]
 		for _, gate := range feature.Gates {

@@ -63,6 +63,16 @@ func TestParse(t *testing.T) {
 	}
 }
 
+// A feature with one gate that is off needs all of them set.
+func TestGatesToSet(t *testing.T) {
+	f := &Feature{Gates: []string{"A", "B"}, Defaults: map[string]GateDefault{"A": {Since: "1.33", Locked: "1.37"}, "B": {Since: "1.36"}}}
+	for release, want := range map[string]int{"1.32": 2, "1.35": 2, "1.36": 0, "1.37": 0} {
+		if got := f.GatesToSet(release); len(got) != want {
+			t.Errorf("%s: got %v, want %d gates", release, got, want)
+		}
+	}
+}
+
 // What a test API server emulates by default must not turn the gates off.
 func TestOldestEmulated(t *testing.T) {
 	l := &Ledger{Releases: []Release{{Name: "1.32", Gates: []string{"A"}}, {Name: "1.33", Gates: []string{"A"}}, {Name: "1.34"}, {Name: "1.36"}}}
@@ -167,42 +177,45 @@ func TestDrop(t *testing.T) {
 
 func TestParseErrors(t *testing.T) {
 	for name, tt := range map[string]struct{ from, to, want string }{
-		"unknown field":        {"revision: 2", "revision: 2\ncary: 2", `unknown field "cary"`},
-		"default is planned":   {"revision: 2", "revision: 2\ndefault: \"1.37\"", `default "1.37": it must be a release that is carried`},
-		"no revision":          {"revision: 2", "revision: 0", "revision must be 1 or more"},
-		"release name":         {`"1.9"`, `"v1.9"`, `release "v1.9": name is not like 1.36`},
-		"order":                {`"1.9", version: v1.9.1`, `"1.40", version: v1.40.1`, "oldest first"},
-		"twice":                {`"1.37", version: v1.37.0`, `"1.36", version: v1.36.0`, "listed once"},
-		"version":              {"v1.36.3", "v1.35.3", `version "v1.35.3" is not a version of it`},
-		"state":                {"v1.9.1, state: planned", "v1.9.1, state: soon", `state must be "carried" or "planned", not "soon"`},
-		"date missing":         {`, released: "2026-07-22T18:07:38Z"`, "", "released must be a time"},
-		"date wrong":           {"2026-07-22T18:07:38Z", "yesterday", "released must be a time"},
-		"imports":              {"v1.9.1,", "v1.9.1, imports: {a: a},", `import "a" cannot stand for "a"`},
-		"fails, no reason":     {"v1.9.1,", "v1.9.1, failsWithGates: [{dir: d, test: t}],", "failsWithGates: dir, test and why are all needed"},
-		"stand-in of nothing":  {"v1.9.1,", "v1.9.1, standIns: [{version: v0.9.0, why: w}],", "module, version and why are all needed"},
-		"stand-in, no reason":  {"v1.9.1,", "v1.9.1, standIns: [{module: m, version: v0.9.0}],", "stand-in for m: module, version and why are all needed"},
-		"stand-in, no version": {"v1.9.1,", "v1.9.1, standIns: [{module: m, why: w}],", `version "" is not one of v0.9`},
-		"stand-in of another":  {"v1.9.1,", "v1.9.1, standIns: [{module: m, version: v0.10.0, why: w}],", `version "v0.10.0" is not one of v0.9`},
-		"stand-in of itself":   {"v1.9.1,", "v1.9.1, standIns: [{module: m, version: v0.9.1, why: w}],", "v0.9.1 is the version of the release itself: remove the stand-in"},
-		"stand-in twice":       {"v1.9.1,", "v1.9.1, standIns: [{module: m, version: v0.9.0, why: w}, {module: m, version: v0.9.2, why: w}],", "stand-in for m: it is listed twice"},
-		"stand-in and missing": {"v1.9.1,", "v1.9.1, missingModules: [m], standIns: [{module: m, version: v0.9.0, why: w}],", "it is one of missingModules, too"},
-		"slug":                 {"slug: one", "slug: One-1", "lower case letters and digits"},
-		"feature twice":        {"slug: two", "slug: one", `feature "one": listed twice`},
-		"needs what is later":  {"slug: one, ", "slug: one, needs: [{slug: two, why: w}], ", `feature "one": needs "two": it has to be listed before`},
-		"needs without reason": {"slug: two, ", "slug: two, needs: [{slug: one}], ", `feature "two": needs "one": it has to be listed before, and why is needed`},
-		"needs in a release":   {"slug: two, ", `slug: two, needs: [{slug: one, why: w, releases: ["1.8"]}], `, `feature "two": needs "one": the ledger has no release "1.8"`},
-		"title missing":        {"title: t", "title: ''", "title is missing"},
-		"long title":           {"title: t", `title: "a\nb"`, "more than one line"},
-		"why missing":          {"why: w, ", "", "why is missing"},
-		"no drop condition":    {", dropWhen: d", "", "dropWhen is missing"},
-		"no releases":          {`releases: {"1.9": part, "1.36": carried, "1.37": base}`, "releases: {}", "no releases"},
-		"release of a feature": {`"1.37": base`, `"1.38": base`, `the ledger has no release "1.38"`},
-		"nothing carried":      {`"1.37": base`, `"1.37": ""`, "what is carried?"},
-		"pattern":              {"dropWhen: d}", "dropWhen: d, files: ['[']}", "syntax error in pattern"},
-		"test without reason":  {"dropWhen: d}", "dropWhen: d, tests: [{path: a_test.go}]}", "path and why are both needed"},
-		"carry without test":   {"dropWhen: d}", "dropWhen: d, carries: [{name: n, why: w, upstream: u, dropWhen: d}]}", "are all needed"},
-		"release of a carry":   {"dropWhen: d}", `dropWhen: d, carries: [{name: c, why: w, upstream: u, dropWhen: d, tests: [t], releases: ["1.5"]}]}`, `carry "c": the feature is not carried in release "1.5"`},
-		"carry in base":        {"dropWhen: d}", `dropWhen: d, carries: [{name: c, why: w, upstream: u, dropWhen: d, tests: [t], releases: ["1.37"]}]}`, `carry "c": the feature is not carried in release "1.37"`},
+		"default of no gate":     {"gates: [Feature]", `gates: [Feature], defaults: {Other: {since: "1.36"}}`, `it has no gate "Other"`},
+		"default never":          {"gates: [Feature]", `gates: [Feature], defaults: {Feature: {locked: "1.36"}}`, "gate Feature: since and locked must be"},
+		"locked before it is on": {"gates: [Feature]", `gates: [Feature], defaults: {Feature: {since: "1.37", locked: "1.36"}}`, "gate Feature: since and locked must be"},
+		"unknown field":          {"revision: 2", "revision: 2\ncary: 2", `unknown field "cary"`},
+		"default is planned":     {"revision: 2", "revision: 2\ndefault: \"1.37\"", `default "1.37": it must be a release that is carried`},
+		"no revision":            {"revision: 2", "revision: 0", "revision must be 1 or more"},
+		"release name":           {`"1.9"`, `"v1.9"`, `release "v1.9": name is not like 1.36`},
+		"order":                  {`"1.9", version: v1.9.1`, `"1.40", version: v1.40.1`, "oldest first"},
+		"twice":                  {`"1.37", version: v1.37.0`, `"1.36", version: v1.36.0`, "listed once"},
+		"version":                {"v1.36.3", "v1.35.3", `version "v1.35.3" is not a version of it`},
+		"state":                  {"v1.9.1, state: planned", "v1.9.1, state: soon", `state must be "carried" or "planned", not "soon"`},
+		"date missing":           {`, released: "2026-07-22T18:07:38Z"`, "", "released must be a time"},
+		"date wrong":             {"2026-07-22T18:07:38Z", "yesterday", "released must be a time"},
+		"imports":                {"v1.9.1,", "v1.9.1, imports: {a: a},", `import "a" cannot stand for "a"`},
+		"fails, no reason":       {"v1.9.1,", "v1.9.1, failsWithGates: [{dir: d, test: t}],", "failsWithGates: dir, test and why are all needed"},
+		"stand-in of nothing":    {"v1.9.1,", "v1.9.1, standIns: [{version: v0.9.0, why: w}],", "module, version and why are all needed"},
+		"stand-in, no reason":    {"v1.9.1,", "v1.9.1, standIns: [{module: m, version: v0.9.0}],", "stand-in for m: module, version and why are all needed"},
+		"stand-in, no version":   {"v1.9.1,", "v1.9.1, standIns: [{module: m, why: w}],", `version "" is not one of v0.9`},
+		"stand-in of another":    {"v1.9.1,", "v1.9.1, standIns: [{module: m, version: v0.10.0, why: w}],", `version "v0.10.0" is not one of v0.9`},
+		"stand-in of itself":     {"v1.9.1,", "v1.9.1, standIns: [{module: m, version: v0.9.1, why: w}],", "v0.9.1 is the version of the release itself: remove the stand-in"},
+		"stand-in twice":         {"v1.9.1,", "v1.9.1, standIns: [{module: m, version: v0.9.0, why: w}, {module: m, version: v0.9.2, why: w}],", "stand-in for m: it is listed twice"},
+		"stand-in and missing":   {"v1.9.1,", "v1.9.1, missingModules: [m], standIns: [{module: m, version: v0.9.0, why: w}],", "it is one of missingModules, too"},
+		"slug":                   {"slug: one", "slug: One-1", "lower case letters and digits"},
+		"feature twice":          {"slug: two", "slug: one", `feature "one": listed twice`},
+		"needs what is later":    {"slug: one, ", "slug: one, needs: [{slug: two, why: w}], ", `feature "one": needs "two": it has to be listed before`},
+		"needs without reason":   {"slug: two, ", "slug: two, needs: [{slug: one}], ", `feature "two": needs "one": it has to be listed before, and why is needed`},
+		"needs in a release":     {"slug: two, ", `slug: two, needs: [{slug: one, why: w, releases: ["1.8"]}], `, `feature "two": needs "one": the ledger has no release "1.8"`},
+		"title missing":          {"title: t", "title: ''", "title is missing"},
+		"long title":             {"title: t", `title: "a\nb"`, "more than one line"},
+		"why missing":            {"why: w, ", "", "why is missing"},
+		"no drop condition":      {", dropWhen: d", "", "dropWhen is missing"},
+		"no releases":            {`releases: {"1.9": part, "1.36": carried, "1.37": base}`, "releases: {}", "no releases"},
+		"release of a feature":   {`"1.37": base`, `"1.38": base`, `the ledger has no release "1.38"`},
+		"nothing carried":        {`"1.37": base`, `"1.37": ""`, "what is carried?"},
+		"pattern":                {"dropWhen: d}", "dropWhen: d, files: ['[']}", "syntax error in pattern"},
+		"test without reason":    {"dropWhen: d}", "dropWhen: d, tests: [{path: a_test.go}]}", "path and why are both needed"},
+		"carry without test":     {"dropWhen: d}", "dropWhen: d, carries: [{name: n, why: w, upstream: u, dropWhen: d}]}", "are all needed"},
+		"release of a carry":     {"dropWhen: d}", `dropWhen: d, carries: [{name: c, why: w, upstream: u, dropWhen: d, tests: [t], releases: ["1.5"]}]}`, `carry "c": the feature is not carried in release "1.5"`},
+		"carry in base":          {"dropWhen: d}", `dropWhen: d, carries: [{name: c, why: w, upstream: u, dropWhen: d, tests: [t], releases: ["1.37"]}]}`, `carry "c": the feature is not carried in release "1.37"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			text := strings.Replace(valid, tt.from, tt.to, 1)
