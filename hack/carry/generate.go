@@ -19,8 +19,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"path/filepath"
-	"strings"
 
 	"kubernetes-dra/hack/pkg/tree/codegen"
 )
@@ -31,12 +29,6 @@ func init() {
 		args:  "[--release 1.36] [--all] [--check-base | step...]",
 		short: "run the code generators in the tree again, as it is now; nothing gets committed",
 		run:   runGenerate,
-	})
-	register(command{
-		name:  "api-delta",
-		args:  "[--release 1.36] [--update]",
-		short: "verify or update the reviewed difference of the API, api/<release>",
-		run:   runAPIDelta,
 	})
 }
 
@@ -72,47 +64,4 @@ func runGenerate(ctx context.Context, args []string) error {
 		return nil
 	}
 	return codegen.Run(ctx, t.Dir(), t.Release.Name, opts)
-}
-
-func runAPIDelta(ctx context.Context, args []string) error {
-	flags := newFlags("api-delta")
-	release := flags.String("release", "", "release to compare with (default: that of the ledger)")
-	update := flags.Bool("update", false, "write the difference instead of verifying it")
-	if err := flags.Parse(args); err != nil {
-		return err
-	}
-	t, err := openTree(*release)
-	if err != nil {
-		return err
-	}
-	state, err := t.Build(ctx)
-	if err != nil {
-		return err
-	}
-	delta, err := codegen.APIDelta(ctx, t.Dir(), state.Base, state.Head)
-	if err != nil {
-		return err
-	}
-	dir := codegen.DeltaDir(t.Repo, t.Release.Name)
-	if *update {
-		if err := delta.Write(dir); err != nil {
-			return err
-		}
-		t.Log("wrote %d files in %s: to be reviewed", len(delta), dir)
-		return nil
-	}
-	reviewed, err := codegen.ReadDelta(dir)
-	if err != nil {
-		return err
-	}
-	if problems := delta.Compare(reviewed); len(problems) > 0 {
-		rel, err := filepath.Rel(t.Repo, dir)
-		if err != nil {
-			return err
-		}
-		return fmt.Errorf("the reviewed API delta in %s is not what the tree of %s has:\n\t%s\nrun hack/update-api-delta.sh, and review the change",
-			rel, t.Release.Version, strings.Join(problems, "\n\t"))
-	}
-	t.Log("%s: the API delta is as reviewed", t.Release.Version)
-	return nil
 }
