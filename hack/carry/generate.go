@@ -18,6 +18,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"kubernetes-dra/hack/pkg/tree/codegen"
@@ -26,7 +27,7 @@ import (
 func init() {
 	register(command{
 		name:  "generate",
-		args:  "[--release 1.36] [--all] [--check-base | step...]",
+		args:  "[--release 1.36] [--check-base]",
 		short: "run the code generators in the tree again, as it is now; nothing gets committed",
 		run:   runGenerate,
 	})
@@ -35,10 +36,12 @@ func init() {
 func runGenerate(ctx context.Context, args []string) error {
 	flags := newFlags("generate")
 	release := flags.String("release", "", "release to generate for (default: that of the ledger)")
-	all := flags.Bool("all", false, "for all packages, like upstream's hack/update-codegen.sh; takes minutes and must give the same")
 	checkBase := flags.Bool("check-base", false, "instead check that generators do not change the untouched base")
 	if err := flags.Parse(args); err != nil {
 		return err
+	}
+	if flags.NArg() > 0 {
+		return errors.New("generate takes no arguments: all generators run")
 	}
 	t, err := openTree(*release)
 	if err != nil {
@@ -53,15 +56,12 @@ func runGenerate(ctx context.Context, args []string) error {
 			return err
 		}
 	}
-	opts := codegenOptions(t)
-	opts.All = *all
-	opts.Steps = flags.Args()
-	if *checkBase {
-		if err := codegen.CheckBase(ctx, t.Dir(), state.Base, t.Release.Name, opts); err != nil {
-			return fmt.Errorf("release %s: %w", t.Release.Name, err)
-		}
-		t.Log("generators change nothing in %s", t.Release.Version)
-		return nil
+	if !*checkBase {
+		return codegen.Run(ctx, t.Dir(), t.Release.Name, codegenOptions(t))
 	}
-	return codegen.Run(ctx, t.Dir(), t.Release.Name, opts)
+	if err := codegen.CheckBase(ctx, t.Dir(), state.Base, t.Release.Name, codegenOptions(t)); err != nil {
+		return fmt.Errorf("release %s: %w", t.Release.Name, err)
+	}
+	t.Log("generators change nothing in %s", t.Release.Version)
+	return nil
 }

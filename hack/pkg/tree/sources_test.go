@@ -33,8 +33,6 @@ func TestSourceFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	for file, want := range map[string]bool{
-		"hack/protoc/main.go":                       true,
-		"hack/pkg/tree/protoc/protoc.go":            true,
 		"hack/pkg/tree/codegen/codegen.go":          true,
 		"hack/pkg/tree/codegen/schemas/main.go.txt": true,
 		"hack/pkg/sys/command.go":                   true,

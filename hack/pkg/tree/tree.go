@@ -207,7 +207,7 @@ func (t *Tree) lock(ctx context.Context) (unlock func(), err error) {
 // The packages whose code decides, beside the data, what a tree looks like, and those of
 // them that write generated code. What they import counts as well.
 var (
-	generatorPackages = []string{"hack/pkg/tree/codegen", "hack/protoc"}
+	generatorPackages = []string{"hack/pkg/tree/codegen"}
 	treePackages      = append([]string{"hack/pkg/tree"}, generatorPackages...)
 )
 
