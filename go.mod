@@ -25,7 +25,6 @@ ignore (
 replace kubernetes-dra/cnistatus => ./cnistatus
 
 require (
-	github.com/bufbuild/protocompile v0.14.1
 	github.com/containerd/nri v0.11.0
 	github.com/containerd/ttrpc v1.2.7
 	github.com/containernetworking/cni v1.3.0

@@ -14,8 +14,9 @@
 # limitations under the License.
 
 # Installs what "make verify" needs from the distribution and is not there, or with
-# the argument "docker" what "make test-kind" needs. It needs root; for anybody else
-# it names the packages and goes on.
+# the argument "docker" what "make test-kind" needs, or with "generators" what code
+# generators need, when they run. It needs root; for anybody else it names the
+# packages and goes on.
 
 set -o errexit
 set -o nounset
@@ -31,6 +32,9 @@ case "${1:-}" in
 docker)
   docker version >/dev/null 2>&1 || command -v dockerd >/dev/null || missing+=(docker.io)
   command -v mmdebstrap >/dev/null || missing+=(mmdebstrap)
+  ;;
+generators)
+  command -v protoc >/dev/null || missing+=(protobuf-compiler)
   ;;
 *)
   command -v shellcheck >/dev/null || missing+=(shellcheck)

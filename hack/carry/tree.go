@@ -87,7 +87,7 @@ func cacheDir(repo string) string {
 
 // codegenOptions are the options of the generators of a tree's release.
 func codegenOptions(t *tree.Tree) codegen.Options {
-	return codegen.Options{Repo: t.Repo, Bin: filepath.Join(t.Output, "codegen"), Log: t.Log}
+	return codegen.Options{Repo: t.Repo, Log: t.Log}
 }
 
 // progress returns a function that prints lines with the elapsed time.

@@ -18,137 +18,81 @@ limitations under the License.
 // that release, for what a change of the resource.k8s.io API touches.
 //
 // The generators are the release's own, built from the tree, and called like
-// hack/update-codegen.sh and the other scripts of upstream call them. There are
-// three differences:
+// hack/update-codegen.sh and the other scripts of upstream call them. The scripts
+// themselves cannot be used: they want modules that a tree does not have
+// (hack/tools), download protoc and etcd, and generate for all packages, which takes
+// several times as long. There are two differences:
 //
 //   - Most get only those packages which can be affected. The output is the
 //     same as for all packages, because generators look at one package and at
-//     what it imports. Options.All generates for all packages, to prove it.
-//   - kubernetes-dra/hack/protoc takes the place of protoc.
+//     what it imports.
 //   - The OpenAPI files under api/openapi-spec get updated without running
-//     an API server: fields get added by the same code and from the same
-//     definitions as in the server. See openapispec.go for the details.
+//     an API server, see openapispec.go.
 //
 // There is one rule by which all of that can be checked (CheckBase): generators
 // run on the untouched base must change nothing.
 package codegen
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
-	"slices"
+	"regexp"
 	"strings"
 	"time"
 
 	"kubernetes-dra/hack/pkg/git"
+	"kubernetes-dra/hack/pkg/sys"
 )
 
 // Options influence how code gets generated, but not what.
 type Options struct {
-	// Repo is the root of this repository, where the stand-in for protoc
-	// gets built.
+	// Repo is the root of this repository. Its hack/install-deps.sh installs
+	// protoc if that is missing.
 	Repo string
-	// Bin is a directory for the generators. A generator which is already
-	// there does not get linked again if its source did not change. By
-	// default it is _output/<release>/codegen in the repository.
-	Bin string
-	// Steps are the names of those steps that shall be done, see Steps.
-	// Empty means all of them.
-	Steps []string
-	// All runs generators for all packages of the tree, also those which a
-	// change of the API cannot affect. This takes a few minutes.
-	All bool
 	// Log gets called, if set, with what is being done.
 	Log func(format string, args ...any)
 }
 
-// apiGroup is the name of the API group and of the directories that define it.
-const apiGroup = "resource"
-
-// step is one generator.
-type step struct {
-	name string
-	run  func(g *generation, ctx context.Context) error
-}
-
-// steps lists the steps in the order in which they have to run. No two of them
-// run at once: since 1.37 both validation and openapi write into packages of
-// k8s.io/api, which most others read.
-var steps = []step{
-	// Modifies types.go if a field has no protobuf tag yet, therefore first.
-	{"protobuf", (*generation).protobuf},
-	{"deepcopy", (*generation).deepcopy},
-	{"swagger", (*generation).swagger},
-	{"prerelease", (*generation).prerelease},
-	{"defaults", (*generation).defaults},
-	{"validation", (*generation).validation},
-	{"conversions", (*generation).conversions},
-	{"openapi", (*generation).openapi},
-	{"fixtures", (*generation).fixtures},
-	// These depend on zz_generated.openapi.go.
-	{"openapispec", (*generation).openAPISpec},
-	{"applyconfigs", (*generation).applyConfigs},
-	// Reads all Go files of the tree, therefore last.
-	{"featuregates", (*generation).featureGates},
-}
-
-// Steps returns the names of all steps, in the order in which they run.
-func Steps() []string {
-	var names []string
-	for _, s := range steps {
-		names = append(names, s.name)
-	}
-	return names
-}
-
 // generation is one run in one tree.
 type generation struct {
-	tree    string // absolute path
-	release string
-	opts    Options
-	tmp     string
-	tools   *tools
-	pkgs    *packages
-	// schemaProgramsBuilt is true once modelsSchema and draSchemas are up-to-date.
-	schemaProgramsBuilt bool
+	tree git.Dir // absolute path
+	tmp  string
+	env  []string
+	// affected are the directories which have to be generated again when
+	// the API changed.
+	affected []string
 }
 
 // Run generates code in a tree of a release.
-func Run(ctx context.Context, tree, release string, opts Options) (finalErr error) {
-	for _, name := range opts.Steps {
-		if !slices.Contains(Steps(), name) {
-			return fmt.Errorf("unknown step %q, want one of %s", name, strings.Join(Steps(), ", "))
-		}
-	}
-	if opts.Repo == "" {
-		return errors.New("the root of the repository is not set")
-	}
+func Run(ctx context.Context, dir, release string, opts Options) (finalErr error) {
 	if opts.Log == nil {
 		opts.Log = func(string, ...any) {}
 	}
-	if opts.Bin == "" {
-		opts.Bin = filepath.Join(opts.Repo, "_output", release, "codegen")
+	// The generators compare paths with what "go list" prints.
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return err
 	}
-	for _, dir := range []*string{&tree, &opts.Repo, &opts.Bin} {
-		abs, err := filepath.Abs(*dir)
-		if err != nil {
-			return err
-		}
-		// The generators compare paths with what "go list" prints.
-		if resolved, err := filepath.EvalSymlinks(abs); err == nil {
-			abs = resolved
-		}
-		*dir = abs
+	if dir, err = filepath.EvalSymlinks(dir); err != nil {
+		return err
 	}
-	if _, err := os.Stat(filepath.Join(tree, "hack", "update-codegen.sh")); err != nil {
-		return fmt.Errorf("%s is not a Kubernetes tree: %w", tree, err)
+	// The go command adds checksums to go.work.sum which upstream's does not have:
+	// without the samples that cannot be had, it looks at the go.mod of other versions.
+	sums := filepath.Join(dir, "go.work.sum")
+	content, err := os.ReadFile(sums)
+	if err != nil {
+		return fmt.Errorf("%s is not a tree of Kubernetes %s: %w", dir, release, err)
 	}
-
+	defer func() {
+		finalErr = errors.Join(finalErr, os.WriteFile(sums, content, 0o644))
+	}()
+	if err := needProtoc(ctx, opts); err != nil {
+		return err
+	}
 	tmp, err := os.MkdirTemp("", "codegen-")
 	if err != nil {
 		return err
@@ -157,100 +101,130 @@ func Run(ctx context.Context, tree, release string, opts Options) (finalErr erro
 		finalErr = errors.Join(finalErr, os.RemoveAll(tmp))
 	}()
 
-	restore, err := keepFile(filepath.Join(tree, "go.work.sum"))
-	if err != nil {
+	g := &generation{tree: git.Dir(dir), tmp: tmp, env: environ(dir, tmp)}
+	if err := g.findAffected(ctx); err != nil {
 		return err
 	}
-	defer func() {
-		finalErr = errors.Join(finalErr, restore())
-	}()
-
-	g := &generation{tree: tree, release: release, opts: opts, tmp: tmp}
-	if g.pkgs, err = findPackages(ctx, git.Dir(tree), opts.All); err != nil {
-		return fmt.Errorf("looking for packages with generated code: %w", err)
-	}
-	start := time.Now()
-	if g.tools, err = buildTools(ctx, tree, opts.Repo, opts.Bin); err != nil {
-		return fmt.Errorf("building generators: %w", err)
-	}
-	opts.Log("generators built (%s)", since(start))
-
 	for _, s := range steps {
-		if len(opts.Steps) > 0 && !slices.Contains(opts.Steps, s.name) {
-			continue
-		}
 		start := time.Now()
 		if err := s.run(g, ctx); err != nil {
 			return fmt.Errorf("generating %s: %w", s.name, err)
 		}
-		opts.Log("generated %s (%s)", s.name, since(start))
+		opts.Log("generated %s (%s)", s.name, time.Since(start).Round(100*time.Millisecond))
 	}
 	return nil
 }
 
-func since(start time.Time) time.Duration {
-	return time.Since(start).Round(100 * time.Millisecond)
+// needProtoc installs the Protocol Buffers compiler if it is missing. Generated code does
+// not depend on its version.
+func needProtoc(ctx context.Context, opts Options) error {
+	if _, err := exec.LookPath("protoc"); err == nil {
+		return nil
+	}
+	opts.Log("protoc is missing, and needed to generate code")
+	err := sys.Run(ctx, sys.Command(ctx, opts.Repo, nil, "hack/install-deps.sh", "generators"))
+	if _, missing := exec.LookPath("protoc"); missing != nil {
+		return errors.Join(errors.New("generating code needs protoc: on Debian and Ubuntu, sudo apt-get install protobuf-compiler"), err)
+	}
+	return nil
 }
 
-// unwritten is the modification time of a generated file that has not been
-// written again yet. No file has it otherwise.
-var unwritten = time.Unix(1, 0)
-
-// replace runs a generator that writes files. One that exists and that it does
-// not write is from an earlier run and gets removed.
-func replace(files []string, generate func() error) error {
-	var existing []string
-	for _, file := range files {
-		err := os.Chtimes(file, time.Time{}, unwritten)
-		if errors.Is(err, os.ErrNotExist) {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		existing = append(existing, file)
+// environ is the environment of this process without what would let the same
+// commands do something else on another machine, and with the generators in $PATH.
+func environ(tree, bin string) []string {
+	unwanted := []string{
+		"LC_*", "LANG", "GIT_*", "KUBE_*", "UPDATE_COMPATIBILITY_FIXTURE_DATA",
+		"GOFLAGS", "GOWORK", "GO111MODULE", "GOOS", "GOARCH", "GOBIN", "GODEBUG", "GOEXPERIMENT", "GOGC", "PATH",
 	}
-	if err := generate(); err != nil {
+	// With -trimpath, what is in the build cache does not depend on where the
+	// tree is, and binaries of it need not be compiled again.
+	// Generators are short-lived and allocate a lot: GOGC makes them a quarter faster.
+	return sys.Without(unwanted, "LC_ALL=C", "GOGC=200", sys.GoFlags("-buildvcs=false", "-trimpath"),
+		"GOWORK="+filepath.Join(tree, "go.work"), "PATH="+bin+string(filepath.ListSeparator)+os.Getenv("PATH"))
+}
+
+// run runs a command in the tree: a generator, or one in $PATH.
+func (g *generation) run(ctx context.Context, name string, args ...string) error {
+	_, err := g.output(ctx, name, args...)
+	return err
+}
+
+// output runs a command and returns what it wrote to its standard output.
+func (g *generation) output(ctx context.Context, name string, args ...string) (string, error) {
+	if generator := filepath.Join(g.tmp, name); exists(generator) {
+		name = generator
+	}
+	return sys.Output(ctx, sys.Command(ctx, string(g.tree), g.env, name, args...))
+}
+
+func exists(name string) bool {
+	_, err := os.Stat(name)
+	return err == nil
+}
+
+// path turns a path inside of the tree into one that can be opened.
+func (g *generation) path(name string) string {
+	return filepath.Join(string(g.tree), filepath.FromSlash(name))
+}
+
+// CheckBase checks that the generators change nothing in the untouched base: runs
+// them in a copy of the given revision of the tree. If that fails, generated
+// code of a patched tree cannot be trusted either.
+func CheckBase(ctx context.Context, tree, revision, release string, opts Options) (finalErr error) {
+	tmp, err := os.MkdirTemp("", "codegen-base-")
+	if err != nil {
 		return err
 	}
-	for _, file := range existing {
-		info, err := os.Lstat(file)
-		if errors.Is(err, os.ErrNotExist) {
-			continue
-		}
+	defer func() {
+		finalErr = errors.Join(finalErr, os.RemoveAll(tmp))
+	}()
+	if tree, err = filepath.Abs(tree); err != nil {
+		return err
+	}
+	// A clone which shares the objects, not a work tree: it leaves nothing in
+	// the tree's repository, also if it gets interrupted.
+	base := git.Dir(filepath.Join(tmp, "kubernetes"))
+	if _, err := git.Dir(tmp).Run(ctx, "clone", "--quiet", "--shared", "--no-checkout", "--", tree, string(base)); err != nil {
+		return err
+	}
+	if _, err := base.Run(ctx, "checkout", "--quiet", "--detach", revision); err != nil {
+		return fmt.Errorf("%s: %w", tree, err)
+	}
+	if err := Run(ctx, string(base), release, opts); err != nil {
+		return err
+	}
+	after, err := base.Run(ctx, "status", "--porcelain", "--untracked-files=all")
+	if err != nil {
+		return err
+	}
+	if after = strings.TrimSpace(after); after != "" {
+		diff, err := base.Run(ctx, "diff", "HEAD")
 		if err != nil {
 			return err
 		}
-		if info.ModTime().Equal(unwritten) {
-			if err := os.Remove(file); err != nil {
-				return err
-			}
-		}
+		return fmt.Errorf("generators change the untouched %s:%s%s", revision, sys.Indented(after), sys.Indented(diff))
 	}
 	return nil
 }
 
-// keepFile returns a function which gives the file the content that it has now. The go
-// command adds checksums to go.work.sum which upstream's does not have: without the
-// samples that cannot be had, it looks at the go.mod of other versions. It finds them
-// again whenever it needs them, and they are not generated code.
-func keepFile(name string) (restore func() error, err error) {
-	content, err := os.ReadFile(name)
-	missing := errors.Is(err, fs.ErrNotExist)
-	if err != nil && !missing {
-		return nil, err
-	}
-	return func() error {
-		if missing {
-			err := os.Remove(name)
-			if errors.Is(err, fs.ErrNotExist) {
-				return nil
-			}
-			return err
-		}
-		if now, err := os.ReadFile(name); err == nil && bytes.Equal(now, content) {
-			return nil
-		}
-		return os.WriteFile(name, content, 0o644)
-	}, nil
+// generated matches the files that Run writes. They are the same for all
+// releases: where one does not have a kind of file, nothing matches.
+var generated = regexp.MustCompile(`^(?:` +
+	`(?:.*/)?zz_generated\.(?:conversion|deepcopy|defaults|model_name|openapi|prerelease-lifecycle|validations)\.go` +
+	`|staging/src/k8s\.io/api/.*/(?:generated\.(?:pb\.go|protomessage\.pb\.go|proto)|types_swagger_doc_generated\.go)` +
+	`|staging/src/k8s\.io/api/testdata/HEAD/[^/]*` +
+	`|staging/src/k8s\.io/client-go/applyconfigurations/.*\.go` +
+	`|api/openapi-spec/.*\.json` +
+	`|api/discovery/[^/]*\.json` +
+	`|test/(?:compatibility_lifecycle/reference|featuregates_linter/test_data)/[^/]*feature_list\.[^/]*` +
+	`)$`)
+
+// handWritten matches the exceptions.
+var handWritten = regexp.MustCompile(
+	`^staging/src/k8s\.io/client-go/applyconfigurations/(?:.*/)?(?:doc|[^/]*_test|meta/v1/unstructured)\.go$`)
+
+// IsGenerated says whether a file of a tree, given with its path inside of
+// the tree, gets written by generators and therefore never is in the overlay.
+func IsGenerated(file string) bool {
+	return generated.MatchString(file) && !handWritten.MatchString(file)
 }

@@ -25,6 +25,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -42,9 +43,12 @@ const deltaSuffix = ".diff"
 // deltaPaths are the parts of the tree which describe the published API and the
 // feature gates completely. OpenAPI v2 says the same as v3 again.
 var deltaPaths = []string{
-	openAPIDir + "v3", strings.TrimSuffix(discoveryDir, "/"),
+	"api/openapi-spec/v3", "api/discovery",
 	"test/compatibility_lifecycle/reference/versioned_feature_list.yaml", "test/featuregates_linter/test_data/versioned_feature_list.yaml",
 }
+
+// hashes matches a line in the head of a diff. Lines in its body begin otherwise.
+var hashes = regexp.MustCompile(`(?m)^index .*\n`)
 
 // DeltaDir returns the folder in the repository with the API delta of a
 // release.
@@ -66,23 +70,12 @@ func APIDelta(ctx context.Context, tree, base, head string) (Delta, error) {
 		if err != nil {
 			return nil, err
 		}
-		// Hashes of blobs say nothing to a reviewer.
-		var kept bytes.Buffer
-		header := true
-		for line := range bytes.Lines(diff) {
-			if bytes.HasPrefix(line, []byte("@@")) {
-				header = false
-			}
-			if header && bytes.HasPrefix(line, []byte("index ")) {
-				continue
-			}
-			kept.Write(line)
-		}
 		name, ok := strings.CutPrefix(file, "api/")
 		if !ok {
 			name = path.Base(file)
 		}
-		delta[name+deltaSuffix] = kept.Bytes()
+		// Hashes of blobs say nothing to a reviewer.
+		delta[name+deltaSuffix] = hashes.ReplaceAll(diff, nil)
 	}
 	return delta, nil
 }
@@ -91,9 +84,6 @@ func APIDelta(ctx context.Context, tree, base, head string) (Delta, error) {
 func ReadDelta(dir string) (Delta, error) {
 	delta := Delta{}
 	err := filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
-		if errors.Is(err, fs.ErrNotExist) && name == dir {
-			return nil
-		}
 		if err != nil || d.IsDir() {
 			return err
 		}
@@ -102,41 +92,26 @@ func ReadDelta(dir string) (Delta, error) {
 			return err
 		}
 		rel, err := filepath.Rel(dir, name)
-		if err != nil {
-			return err
-		}
 		delta[filepath.ToSlash(rel)] = content
-		return nil
+		return err
 	})
-	if err != nil {
-		return nil, err
+	if _, missing := os.Stat(dir); errors.Is(missing, fs.ErrNotExist) {
+		return delta, nil
 	}
-	return delta, nil
+	return delta, err
 }
 
 // Write replaces the delta in a folder.
 func (d Delta) Write(dir string) error {
-	old, err := ReadDelta(dir)
-	if err != nil {
+	if err := os.RemoveAll(dir); err != nil {
 		return err
 	}
-	for _, name := range slices.Sorted(maps.Keys(d)) {
-		if bytes.Equal(old[name], d[name]) {
-			continue
-		}
+	for name, diff := range d {
 		file := filepath.Join(dir, filepath.FromSlash(name))
 		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 			return err
 		}
-		if err := os.WriteFile(file, d[name], 0o644); err != nil {
-			return err
-		}
-	}
-	for name := range old {
-		if _, ok := d[name]; ok {
-			continue
-		}
-		if err := os.Remove(filepath.Join(dir, filepath.FromSlash(name))); err != nil {
+		if err := os.WriteFile(file, diff, 0o644); err != nil {
 			return err
 		}
 	}

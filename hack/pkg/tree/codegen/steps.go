@@ -17,7 +17,6 @@ limitations under the License.
 package codegen
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -30,371 +29,282 @@ import (
 	"strings"
 
 	"kubernetes-dra/hack/pkg/git"
-	"kubernetes-dra/hack/pkg/sys"
 )
 
-// boilerplate is the licence header for generated Go code.
-const boilerplate = "hack/boilerplate/boilerplate.generatego.txt"
+const (
+	apiGroup    = "resource"
+	stagingDir  = "staging/src/"
+	externalDir = stagingDir + "k8s.io/api/"
+	boilerplate = "hack/boilerplate/boilerplate.generatego.txt"
+	zz          = "zz_generated."
+)
 
-// zz is the beginning of the names of most generated files.
-const zz = "zz_generated."
-
-// generate runs a generator which looks at some directories and writes one file
-// into each of those that need it.
-func (g *generation) generate(ctx context.Context, tool, file string, dirs []string, args ...string) error {
-	if len(dirs) == 0 {
-		return nil
-	}
-	all := append([]string{"--go-header-file", boilerplate, "--output-file", file}, args...)
-	return replace(g.files(dirs, file), func() error {
-		return g.tools.run(ctx, tool, append(all, relative(dirs)...)...)
-	})
+type step struct {
+	name string
+	run  func(g *generation, ctx context.Context) error
 }
 
-// path turns a path inside of the tree into one that can be opened.
-func (g *generation) path(name string) string {
-	return filepath.Join(g.tree, filepath.FromSlash(name))
+// steps lists the steps in the order in which they have to run. No two of them
+// run at once: since 1.37 both validation and openapi write into packages of
+// k8s.io/api, which most others read.
+var steps = []step{
+	{"programs", (*generation).programs},
+	// Modifies types.go if a field has no protobuf tag yet, therefore first.
+	{"protobuf", (*generation).protobuf},
+	{"deepcopy", perPackage("deepcopy-gen", "deepcopy.go")},
+	{"swagger", (*generation).swagger},
+	{"prerelease", perPackage("prerelease-lifecycle-gen", "prerelease-lifecycle.go")},
+	{"defaults", perPackage("defaulter-gen", "defaults.go")},
+	{"validation", (*generation).validation},
+	{"conversions", perPackage("conversion-gen", "conversion.go",
+		"--extra-peer-dirs", "k8s.io/kubernetes/pkg/apis/core,k8s.io/kubernetes/pkg/apis/core/v1,k8s.io/api/core/v1")},
+	{"openapi", (*generation).openAPI},
+	{"fixtures", (*generation).fixtures},
+	// These depend on zz_generated.openapi.go.
+	{"openapispec", (*generation).openAPISpec},
+	{"applyconfigs", (*generation).applyConfigs},
+	// Reads all Go files of the tree, therefore last.
+	{"featuregates", (*generation).featureGates},
 }
 
-// files returns the paths of the files with the same name in some directories.
-func (g *generation) files(dirs []string, name string) []string {
-	files := make([]string, len(dirs))
-	for i, dir := range dirs {
-		files[i] = g.path(path.Join(dir, name))
-	}
-	return files
-}
-
-// dependencies returns the import paths of everything that the packages in
-// some directories depend on, including themselves.
-func (g *generation) dependencies(ctx context.Context, dirs []string) (map[string]bool, error) {
-	out, err := g.tools.output(ctx, "go", append([]string{"list", "-e", "-deps", "--"}, relative(dirs)...)...)
+// findAffected finds out what is affected by a change of the API: what defines it
+// and what uses its types directly. The latter is a question of imports, not of
+// the kind of use: also an assignment becomes wrong when a type gets its first pointer.
+func (g *generation) findAffected(ctx context.Context) error {
+	definitions, err := g.dirs(ctx, `.`, ":(glob)"+externalDir+apiGroup+"/**/*.go", ":(glob)pkg/apis/"+apiGroup+"/**/*.go")
 	if err != nil {
+		return err
+	}
+	if len(definitions) == 0 {
+		return fmt.Errorf("no API types in %s: not a complete tree", externalDir+apiGroup)
+	}
+	users, err := g.dirs(ctx, `"k8s.io/(api/`+apiGroup+`/|kubernetes/pkg/apis/`+apiGroup+`|dynamic-resource-allocation/api)`)
+	g.affected = append(definitions, users...)
+	return err
+}
+
+// ignored matches what no generator looks at. The examples are a workspace of their own.
+var ignored = regexp.MustCompile(`_test\.go$|(^|/)(testdata|_codegenignore|vendor|code-generator/examples)/`)
+
+// dirs returns the directories with files, other than tests, in which a line matches
+// the expression; Go files by default. They are in git or could get added to it.
+func (g *generation) dirs(ctx context.Context, expression string, paths ...string) ([]string, error) {
+	if len(paths) == 0 {
+		paths = []string{":(glob)**/*.go"}
+	}
+	out, err := g.tree.Output(ctx, nil, nil, append([]string{"grep", "--untracked", "-z", "-l", "-E", "-e", expression, "--"}, paths...)...)
+	if err != nil && git.ExitCode(err) != 1 { // 1 is "nothing found"
 		return nil, err
 	}
-	deps := map[string]bool{}
-	for pkg := range strings.FieldsSeq(out) {
-		deps[pkg] = true
+	var dirs []string
+	for _, file := range git.SplitZ(out) {
+		if !ignored.MatchString(file) {
+			dirs = append(dirs, path.Dir(file))
+		}
 	}
-	return deps, nil
+	slices.Sort(dirs)
+	return slices.Compact(dirs), nil
+}
+
+// tagged returns the affected directories that ask for a generator with a tag.
+func (g *generation) tagged(ctx context.Context, tag string) ([]string, error) {
+	expression := `\+k8s:` + tag + `=`
+	if tag == "conversion-gen" {
+		expression = `^// *` + expression // The tags of types are something else.
+	}
+	dirs, err := g.dirs(ctx, expression)
+	return slices.DeleteFunc(dirs, func(dir string) bool { return !slices.Contains(g.affected, dir) }), err
+}
+
+// importPath returns under which path the package in a directory of the tree
+// gets imported.
+func importPath(dir string) string {
+	if staging, ok := strings.CutPrefix(dir, stagingDir); ok {
+		return staging
+	}
+	return "k8s.io/kubernetes/" + dir
+}
+
+// perPackage is a step with a generator which looks at the affected directories with its
+// tag and writes one file into each of those that need it.
+func perPackage(tool, file string, args ...string) func(*generation, context.Context) error {
+	return func(g *generation, ctx context.Context) error {
+		dirs, err := g.tagged(ctx, tool)
+		if err != nil || len(dirs) == 0 {
+			return err
+		}
+		return g.generate(ctx, tool, file, dirs, args...)
+	}
+}
+
+// generate runs a generator. Like in upstream's script, what an earlier run wrote is removed first.
+func (g *generation) generate(ctx context.Context, tool, file string, dirs []string, args ...string) error {
+	args = append([]string{"--go-header-file", boilerplate, "--output-file", zz + file}, args...)
+	for _, dir := range dirs {
+		if err := os.RemoveAll(g.path(path.Join(dir, zz+file))); err != nil {
+			return err
+		}
+		args = append(args, "./"+dir)
+	}
+	return g.run(ctx, tool, args...)
+}
+
+// programs builds the generators from the tree, openapi-gen and goimports in the
+// versions of its go.mod.
+func (g *generation) programs(ctx context.Context) error {
+	args := []string{"build", "-o", g.tmp + "/", "k8s.io/kube-openapi/cmd/openapi-gen", "./cmd/genswaggertypedocs",
+		"golang.org/x/tools/cmd/goimports", "cmd/gofmt"} // go-to-protobuf runs these and protoc-gen-gogo.
+	for _, name := range []string{"applyconfiguration-gen", "conversion-gen", "deepcopy-gen", "defaulter-gen",
+		"go-to-protobuf", "go-to-protobuf/protoc-gen-gogo", "prerelease-lifecycle-gen", "validation-gen"} {
+		dir := stagingDir + "k8s.io/code-generator/cmd/" + name
+		if exists(g.path(dir)) { // Older releases have no validation-gen.
+			args = append(args, "./"+dir)
+		}
+	}
+	return g.run(ctx, "go", args...)
 }
 
 // protobuf generates generated.proto and generated.pb.go. Upstream:
 // hack/_update-generated-protobuf-dockerized.sh.
 func (g *generation) protobuf(ctx context.Context) error {
-	outputs := g.pkgs.with("protobuf-gen")
-	if len(outputs) == 0 {
-		return errors.New("no packages with protobuf code found")
-	}
-
-	// gogo.proto comes from a module. The directory has its version in its
-	// name, but the name that gets imported doesn't.
-	gogo, err := g.tools.output(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/gogo/protobuf")
+	outputs, err := g.tagged(ctx, "protobuf-gen")
 	if err != nil {
 		return err
 	}
-	if gogo = strings.TrimSpace(gogo); gogo == "" {
-		return errors.New("the module github.com/gogo/protobuf is not in the module cache")
+	messages, err := g.dirs(ctx, ".", ":(glob)**/generated.proto")
+	if err != nil {
+		return err
+	}
+	// Messages in other packages, with a minus, have to be known, but are not generated.
+	var packages []string
+	for _, dir := range messages {
+		if !slices.Contains(outputs, dir) {
+			packages = append(packages, "-"+importPath(dir))
+		}
+	}
+	for _, dir := range outputs {
+		packages = append(packages, importPath(dir))
+	}
+	// gogo.proto comes from a module. The directory has its version in its
+	// name, but the name that gets imported doesn't.
+	gogo, err := g.output(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/gogo/protobuf")
+	if err != nil {
+		return err
 	}
 	imports := filepath.Join(g.tmp, "proto")
-	if err := os.MkdirAll(filepath.Join(imports, "github.com/gogo"), 0o755); err != nil {
+	link := filepath.Join(imports, "github.com/gogo/protobuf")
+	if err := errors.Join(os.MkdirAll(filepath.Dir(link), 0o755), os.Symlink(strings.TrimSpace(gogo), link)); err != nil {
 		return err
 	}
-	if err := os.Symlink(gogo, filepath.Join(imports, "github.com/gogo/protobuf")); err != nil {
-		return err
-	}
-
-	args := []string{
+	return g.run(ctx, "go-to-protobuf",
 		"--go-header-file", g.path(boilerplate),
 		"--output-dir", g.path(stagingDir),
 		"--proto-import", g.path(stagingDir),
 		"--proto-import", imports,
 		"--proto-import", g.path("third_party/protobuf"),
-	}
-	if g.opts.All {
-		return g.tools.run(ctx, "go-to-protobuf", append(args, "--packages", strings.Join(importPaths(outputs), ","))...)
-	}
+		"--apimachinery-packages", "",
+		"--packages", strings.Join(packages, ","))
+}
 
-	// Messages in other packages have to be known, but those
-	// packages don't get generated.
-	deps, err := g.dependencies(ctx, outputs)
+// fromScript returns what the only group of the expression matches in upstream's script.
+func (g *generation) fromScript(expression string) (string, error) {
+	name := g.path("hack/update-codegen.sh")
+	content, err := os.ReadFile(name)
 	if err != nil {
-		return err
+		return "", err
 	}
-	var list []string
-	for _, dir := range g.pkgs.proto {
-		if pkg := importPath(dir); deps[pkg] && !slices.Contains(outputs, dir) {
-			list = append(list, "-"+pkg)
-		}
+	m := regexp.MustCompile(expression).FindSubmatch(content)
+	if m == nil {
+		return "", fmt.Errorf("%s: nothing is like %s, which a generator needs", name, expression)
 	}
-	list = append(list, importPaths(outputs)...)
-	return g.tools.run(ctx, "go-to-protobuf", append(args, "--apimachinery-packages", "", "--packages", strings.Join(list, ","))...)
-}
-
-func importPaths(dirs []string) []string {
-	var pkgs []string
-	for _, dir := range dirs {
-		pkgs = append(pkgs, importPath(dir))
-	}
-	return pkgs
-}
-
-func (g *generation) deepcopy(ctx context.Context) error {
-	return g.generate(ctx, "deepcopy-gen", zz+"deepcopy.go", g.pkgs.with("deepcopy-gen"))
-}
-
-func (g *generation) prerelease(ctx context.Context) error {
-	return g.generate(ctx, "prerelease-lifecycle-gen", zz+"prerelease-lifecycle.go", g.pkgs.with("prerelease-lifecycle-gen"))
-}
-
-func (g *generation) defaults(ctx context.Context) error {
-	return g.generate(ctx, "defaulter-gen", zz+"defaults.go", g.pkgs.with("defaulter-gen"))
-}
-
-// swaggerHeader follows the package clause of the generated file. It is what
-// upstream's script writes there.
-const swaggerHeader = `
-// This file contains a collection of methods that can be used from go-restful to
-// generate Swagger API documentation for its models. Please read this PR for more
-// information on the implementation: https://github.com/emicklei/go-restful/pull/215
-//
-// TODOs are ignored from the parser (e.g. TODO(andronat):... || TODO:...) if and only if
-// they are on one line! For multiple line or blocks that you want to ignore use ---.
-// Any context after a --- is ignored.
-//
-// Those methods can be generated by using hack/update-codegen.sh
-
-// AUTO-GENERATED FUNCTIONS START HERE. DO NOT EDIT.
-`
-
-// featureGates writes the lists of all feature gates, which upstream keeps to see how
-// they change from release to release. The second one exists since 1.36.
-func (g *generation) featureGates(ctx context.Context) error {
-	lists := "test/compatibility_lifecycle"
-	if _, err := os.Stat(g.path(lists)); errors.Is(err, os.ErrNotExist) {
-		lists = "test/featuregates_linter" // Until 1.32.
-	}
-	// The list of 1.32 is right, but not indented like what the program writes.
-	if err := g.tools.run(ctx, "go", "run", lists+"/main.go", "feature-gates", "verify"); err != nil {
-		if err := g.tools.run(ctx, "go", "run", lists+"/main.go", "feature-gates", "update"); err != nil {
-			return err
-		}
-	}
-	table := "cmd/genfeaturegates/genfeaturegates.go"
-	if _, err := os.Stat(g.path(table)); errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	return g.tools.run(ctx, "go", "run", table, "-output="+lists+"/reference/feature_list.md")
+	return string(m[1]), nil
 }
 
 // swagger generates the documentation of fields that objects return at
 // runtime. Upstream's script adds header, footer and format to the output of the generator.
 func (g *generation) swagger(ctx context.Context) error {
-	header, err := os.ReadFile(g.path(boilerplate))
+	license, err := os.ReadFile(g.path(boilerplate))
 	if err != nil {
 		return err
 	}
-	for _, dir := range g.pkgs.external {
-		// Not all packages have such a file. Adding one is not our business.
-		target := path.Join(dir, "types_swagger_doc_generated.go")
-		if _, err := os.Stat(g.path(target)); errors.Is(err, os.ErrNotExist) || !g.opts.All && !definesAPI(dir) {
-			continue
-		} else if err != nil {
+	header, err := g.fromScript(`(?s)<<EOF\n(.*?)\n *EOF\n`)
+	if err != nil {
+		return err
+	}
+	files, err := filepath.Glob(g.path(externalDir + apiGroup + "/*/types.go"))
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		dir := filepath.Dir(file)
+		functions, err := g.output(ctx, "genswaggertypedocs", "-s", file, "-f", "-")
+		if err != nil {
 			return err
 		}
-		functions, err := g.tools.output(ctx, "genswaggertypedocs", "-s", path.Join(dir, "types.go"), "-f", "-")
+		formatted, err := format.Source(fmt.Appendf(nil, "%s\npackage %s\n%s\n%s// AUTO-GENERATED FUNCTIONS END HERE\n", license, filepath.Base(dir), header, functions))
 		if err != nil {
-			return fmt.Errorf("%s: %w", dir, err)
+			return fmt.Errorf("formatting: %w", err)
 		}
-		var content bytes.Buffer
-		content.Write(header)
-		fmt.Fprintf(&content, "\npackage %s\n%s%s// AUTO-GENERATED FUNCTIONS END HERE\n", path.Base(dir), swaggerHeader, functions)
-		formatted, err := format.Source(content.Bytes())
-		if err != nil {
-			return fmt.Errorf("formatting %s: %w", target, err)
-		}
-		if err := os.WriteFile(g.path(target), formatted, 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, "types_swagger_doc_generated.go"), formatted, 0o644); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// readOnlyList is where upstream's script names the packages with types that are
-// used by the API, but not subject to validation-gen.
-var readOnlyList = regexp.MustCompile(`(?s)local readonly_pkgs=\((.*?)\)`)
-
-// readOnly returns those packages.
-func (g *generation) readOnly() ([]string, error) {
-	const script = "hack/update-codegen.sh"
-	content, err := os.ReadFile(g.path(script))
-	if err != nil {
-		return nil, err
-	}
-	m := readOnlyList.FindSubmatch(content)
-	if m == nil {
-		return nil, fmt.Errorf("%s: found no list readonly_pkgs, which validation-gen needs", g.path(script))
-	}
-	return strings.Fields(string(m[1])), nil
-}
-
-// metaV1 has types that all APIs use.
-const metaV1 = "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-var validationInput = regexp.MustCompile(`(?m)^// *\+k8s:validation-gen-input=(\S+)$`)
-
-// validation generates the declarative validation, in releases which have it.
+// validation generates the declarative validation, in releases which have it. It is
+// done for all packages: validation of a type calls that of types of other packages,
+// which has to be known.
 func (g *generation) validation(ctx context.Context) error {
-	if !g.tools.validationGen {
-		return nil
+	dirs, err := g.dirs(ctx, `\+k8s:validation-gen=`)
+	if err != nil || len(dirs) == 0 {
+		return err
 	}
-	dirs := g.pkgs.with("validation-gen")
-	var args []string
-	add := func(pkg string) {
-		args = append(args, "--readonly-pkg", pkg)
-	}
-	readOnly, err := g.readOnly()
+	// Types of these are used by the API, and nothing is generated for them.
+	readOnly, err := g.fromScript(`(?s)local readonly_pkgs=\((.*?)\)`)
 	if err != nil {
 		return err
 	}
-	for _, pkg := range readOnly {
-		add(pkg)
-	}
-	if !g.opts.All {
-		// Types of packages for which validation gets generated by
-		// upstream's script and not here may also be used.
-		deps, err := g.dependencies(ctx, dirs)
-		if err != nil {
-			return err
-		}
-		for _, dir := range g.pkgs.tagged["validation-gen"] {
-			if slices.Contains(dirs, dir) {
-				continue
-			}
-			inputs, err := g.validationInputs(dir)
-			if err != nil {
-				return err
-			}
-			for _, pkg := range inputs {
-				switch {
-				case !deps[pkg]:
-				case pkg == metaV1 && !slices.Contains(readOnly, pkg):
-					// Some of these types have hand-written functions, which
-					// the generator finds only where it generates.
-					dirs = append(slices.Clip(dirs), dir)
-				default:
-					add(pkg)
-				}
-			}
-		}
-	}
-	return g.generate(ctx, "validation-gen", zz+"validations.go", dirs, args...)
+	return g.generate(ctx, "validation-gen", "validations.go", dirs, "--readonly-pkg", strings.Join(strings.Fields(readOnly), ","))
 }
 
-// validationInputs returns the packages whose types get validated by the
-// package in the directory.
-func (g *generation) validationInputs(dir string) ([]string, error) {
-	doc, err := os.ReadFile(g.path(path.Join(dir, "doc.go")))
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, err
-	}
-	var inputs []string
-	for _, m := range validationInput.FindAllSubmatch(doc, -1) {
-		inputs = append(inputs, string(m[1]))
-	}
-	return inputs, nil
-}
-
-func (g *generation) conversions(ctx context.Context) error {
-	return g.generate(ctx, "conversion-gen", zz+"conversion.go", g.pkgs.with("conversion-gen"),
-		"--extra-peer-dirs", "k8s.io/kubernetes/pkg/apis/core",
-		"--extra-peer-dirs", "k8s.io/kubernetes/pkg/apis/core/v1",
-		"--extra-peer-dirs", "k8s.io/api/core/v1",
-	)
-}
-
-// openapi generates the definitions of all types. It writes
+// openAPI generates the definitions of all types. It writes
 // one file for all packages and therefore has to look at all of them. In newer
 // releases, it also writes the names of the types into each of them.
-func (g *generation) openapi(ctx context.Context) error {
+func (g *generation) openAPI(ctx context.Context) error {
 	const output = "pkg/generated/openapi"
 	report := filepath.Join(g.tmp, "api_violations.report")
-	args := []string{
-		"--output-dir", output,
-		"--output-pkg", "k8s.io/kubernetes/" + output,
-		"--report-filename", report,
-	}
-	script, err := os.ReadFile(g.path("hack/update-codegen.sh"))
-	if err != nil {
-		return err
-	}
-	files := []string{g.path(output + "/" + zz + "openapi.go")}
-	if bytes.Contains(script, []byte("--output-model-name-file")) {
-		// Those files are not removed before, as upstream's script does not do that either:
-		// 1.37 has some in packages which are not subject to openapi-gen anymore.
+	args := []string{"--output-dir", output, "--output-pkg", importPath(output), "--report-filename", report,
+		"--go-header-file", boilerplate, "--output-file", zz + "openapi.go"}
+	if _, err := g.fromScript(`(--output-model-name-file)`); err == nil {
 		args = append(args, "--output-model-name-file", zz+"model_name.go")
 	}
-	args = append(args, "--go-header-file", boilerplate, "--output-file", zz+"openapi.go")
-	err = replace(files, func() error {
-		return g.tools.run(ctx, "openapi-gen", append(args, relative(g.pkgs.openapi)...)...)
-	})
+	dirs, err := g.dirs(ctx, `\+k8s:openapi`)
 	if err != nil {
 		return err
 	}
-
+	for _, dir := range dirs {
+		switch module, _, _ := strings.Cut(strings.TrimPrefix(dir, stagingDir+"k8s.io/"), "/"); module {
+		case "code-generator", "sample-apiserver", "sample-controller":
+		default:
+			args = append(args, "./"+dir)
+		}
+	}
+	if err := g.run(ctx, "openapi-gen", args...); err != nil {
+		return err
+	}
 	// The generator also checks whether the API follows conventions.
-	const exceptions = "api/api-rules/violation_exceptions.list"
-	known, err := os.ReadFile(g.path(exceptions))
+	err = g.run(ctx, "git", "diff", "--no-index", "--no-color", "api/api-rules/violation_exceptions.list", report)
 	if err != nil {
-		return err
-	}
-	found, err := os.ReadFile(report)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	if added, missing := difference(known, found); len(added)+len(missing) > 0 {
-		return fmt.Errorf("violations of API rules differ from %s:%s", exceptions,
-			sys.Indented(strings.Join(append(prefixed("+ ", added), prefixed("- ", missing)...), "\n")))
+		return fmt.Errorf("violations of API rules differ from the exceptions: %w", err)
 	}
 	return nil
-}
-
-// difference compares two lists of lines.
-func difference(old, updated []byte) (added, missing []string) {
-	lines := func(content []byte) []string {
-		lines := strings.Split(strings.TrimSuffix(string(content), "\n"), "\n")
-		slices.Sort(lines)
-		return lines
-	}
-	oldLines, newLines := lines(old), lines(updated)
-	for _, line := range newLines {
-		if _, found := slices.BinarySearch(oldLines, line); !found {
-			added = append(added, line)
-		}
-	}
-	for _, line := range oldLines {
-		if _, found := slices.BinarySearch(newLines, line); !found {
-			missing = append(missing, line)
-		}
-	}
-	return added, missing
-}
-
-func prefixed(prefix string, lines []string) []string {
-	var out []string
-	for _, line := range lines {
-		out = append(out, prefix+line)
-	}
-	return out
 }
 
 // applyConfigs generates the apply configurations in client-go. They
 // include the schema of all types.
 func (g *generation) applyConfigs(ctx context.Context) error {
-	if err := g.buildSchemaPrograms(ctx); err != nil {
-		return err
-	}
-	schema, err := g.tools.output(ctx, g.program(modelsSchema))
+	schema, err := g.output(ctx, "go", "run", "k8s.io/kubernetes/pkg/generated/openapi/cmd/models-schema")
 	if err != nil {
 		return err
 	}
@@ -403,47 +313,59 @@ func (g *generation) applyConfigs(ctx context.Context) error {
 		return err
 	}
 	const output = "k8s.io/client-go/applyconfigurations"
-	args := []string{
-		"--openapi-schema", schemaFile,
-		"--go-header-file", boilerplate,
-		"--output-dir", g.path(stagingDir + output),
-		"--output-pkg", output,
-	}
-	args = append(append(args, importPaths(g.pkgs.external)...), "k8s.io/apimachinery/pkg/apis/meta/v1")
-	out, err := git.Dir(g.tree).Output(ctx, nil, nil, "grep", "--untracked", "-l", "-z",
-		"-e", "^// Code generated by applyconfiguration-gen. DO NOT EDIT.$", "--", ":(glob)"+stagingDir+output+"/**/*.go")
+	out, err := g.tree.Output(ctx, nil, nil, "grep", "--untracked", "-l", "-z",
+		"-e", "^// Code generated by applyconfiguration-gen. DO NOT EDIT.$", "--", stagingDir+output)
 	if err != nil {
 		return err
 	}
-	var files []string
 	for _, file := range git.SplitZ(out) {
-		files = append(files, g.path(file))
+		if err := os.Remove(g.path(file)); err != nil {
+			return err
+		}
 	}
-	return replace(files, func() error {
-		return g.tools.run(ctx, "applyconfiguration-gen", args...)
-	})
+	dirs, err := g.dirs(ctx, ".", ":(glob)"+externalDir+"**/types.go")
+	if err != nil {
+		return err
+	}
+	args := []string{"--openapi-schema", schemaFile, "--go-header-file", boilerplate,
+		"--output-dir", g.path(stagingDir + output), "--output-pkg", output}
+	for _, dir := range dirs {
+		args = append(args, importPath(dir))
+	}
+	return g.run(ctx, "applyconfiguration-gen", append(args, "k8s.io/apimachinery/pkg/apis/meta/v1")...)
 }
 
 // fixtures writes the encoded objects with which upstream checks that a later
 // release still reads them. Upstream: hack/update-generated-api-compatibility-data.sh.
 func (g *generation) fixtures(ctx context.Context) error {
-	test := g.program("api.test")
-	if err := g.tools.run(ctx, "go", "test", "-c", "-o", test, "k8s.io/api"); err != nil {
+	test := filepath.Join(g.tmp, "api.test")
+	if err := g.run(ctx, "go", "test", "-c", "-o", test, "k8s.io/api"); err != nil {
 		return err
 	}
-	cases := "//HEAD"
-	if !g.opts.All {
-		cases = `/^` + regexp.QuoteMeta(apiGroup+".k8s.io.") + `/HEAD`
-	}
-	run := func(env ...string) error {
-		cmd := g.tools.command(ctx, test, "-test.run", cases)
-		cmd.Dir = g.path(externalDir)
-		cmd.Env = append(slices.Clone(cmd.Env), env...)
-		return sys.Run(ctx, cmd)
-	}
+	run := []string{"-C", externalDir, test, "-test.run", `/^` + regexp.QuoteMeta(apiGroup+".k8s.io.") + `/HEAD`}
 	// It fails if it had to write something. The second run decides.
-	if err := run("UPDATE_COMPATIBILITY_FIXTURE_DATA=true"); err != nil && ctx.Err() != nil {
+	if err := g.run(ctx, "env", slices.Insert(slices.Clone(run), 2, "UPDATE_COMPATIBILITY_FIXTURE_DATA=true")...); err != nil && ctx.Err() != nil {
 		return err
 	}
-	return run()
+	return g.run(ctx, "env", run...)
+}
+
+// featureGates writes the lists of all feature gates, which upstream keeps to see how
+// they change from release to release. The second one exists since 1.36.
+func (g *generation) featureGates(ctx context.Context) error {
+	lists := "test/compatibility_lifecycle"
+	if !exists(g.path(lists)) {
+		lists = "test/featuregates_linter" // Until 1.32.
+	}
+	// The list of 1.32 is right, but not indented like what the program writes.
+	if err := g.run(ctx, "go", "run", lists+"/main.go", "feature-gates", "verify"); err != nil {
+		if err := g.run(ctx, "go", "run", lists+"/main.go", "feature-gates", "update"); err != nil {
+			return err
+		}
+	}
+	const table = "cmd/genfeaturegates/genfeaturegates.go"
+	if !exists(g.path(table)) {
+		return nil
+	}
+	return g.run(ctx, "go", "run", table, "-output="+lists+"/reference/feature_list.md")
 }
