@@ -98,10 +98,17 @@ func Error(ctx context.Context, args []string, stderr string, err error) error {
 		return errors.New("git is not installed")
 	}
 	if msg := strings.TrimSpace(stderr); msg != "" {
+		// On a full disk, a checkout says the same of each file.
+		if lines := strings.Split(msg, "\n"); len(lines) > maxLines {
+			msg = "...\n" + strings.Join(lines[len(lines)-maxLines:], "\n")
+		}
 		return fmt.Errorf("git %s: %w: %s", strings.Join(args, " "), err, msg)
 	}
 	return fmt.Errorf("git %s: %w", strings.Join(args, " "), err)
 }
+
+// maxLines is how much of what git says is in an error.
+const maxLines = 20
 
 // ExitCode returns the exit status that err, from one of this package's
 // functions, stands for; -1 if git did not exit by itself.
