@@ -214,7 +214,9 @@ func (i Image) content(ctx context.Context) ([]byte, error) {
 			return nil, err
 		}
 	}
-	return out.Bytes(), w.Close()
+	// It has its end only then.
+	err := w.Close()
+	return out.Bytes(), err
 }
 
 // addShell adds a busybox, and what programs expect of a system.

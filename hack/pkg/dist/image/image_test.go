@@ -87,6 +87,9 @@ func TestFiles(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if !bytes.HasSuffix(content, make([]byte, 1024)) || len(content)%512 != 0 {
+			t.Errorf("an archive of %d bytes has no end", len(content))
+		}
 		for r := tar.NewReader(bytes.NewReader(content)); ; {
 			header, err := r.Next()
 			if errors.Is(err, io.EOF) {
