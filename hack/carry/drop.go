@@ -41,6 +41,9 @@ func runDrop(ctx context.Context, args []string) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
+	if flags.NArg() > 0 {
+		return fmt.Errorf("unexpected argument %q", flags.Arg(0))
+	}
 	_, l, err := openRepository()
 	if err != nil {
 		return err
