@@ -215,15 +215,9 @@ func downAll(ctx context.Context, folders string) error {
 	return errors.Join(errs...)
 }
 
-// downTestClusters takes down what tests left.
-func downTestClusters(ctx context.Context, r *testRun) {
-	folders := filepath.Join(r.output, "cluster-test*")
-	if left, err := filepath.Glob(folders); err != nil || len(left) == 0 {
-		return
-	}
-	r.Do("take down clusters of tests", func() error {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
-		defer cancel()
-		return downAll(ctx, folders)
-	})
+// downTestClusters takes down what tests left in the output of a release.
+func downTestClusters(ctx context.Context, output string) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	return downAll(ctx, filepath.Join(output, "cluster-test*"))
 }

@@ -22,7 +22,9 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strings"
 
+	"kubernetes-dra/hack/pkg/sys"
 	"kubernetes-dra/hack/pkg/test/testplan"
 	"kubernetes-dra/hack/pkg/tree/overlay"
 )
@@ -40,9 +42,6 @@ func runDrop(ctx context.Context, args []string) error {
 	feature := flags.String("feature", "", "feature to drop (default: each one)")
 	if err := flags.Parse(args); err != nil {
 		return err
-	}
-	if flags.NArg() > 0 {
-		return fmt.Errorf("unexpected argument %q", flags.Arg(0))
 	}
 	_, l, err := openRepository()
 	if err != nil {
@@ -91,9 +90,10 @@ func compileWithout(ctx context.Context, release, slug string) error {
 	if _, err := t.Build(ctx); err != nil {
 		return err
 	}
-	packages, err := touchedPackages(t.Dir(), files)
+	packages, err := testplan.Touched(t.Dir(), files)
 	if err != nil {
 		return err
 	}
-	return vetAlone(ctx, t.Repo, t.Dir(), slices.DeleteFunc(packages, isE2E))
+	packages = slices.DeleteFunc(packages, func(pkg string) bool { return strings.HasPrefix(pkg, "./test/e2e/") })
+	return sys.Run(ctx, sys.Command(ctx, t.Dir(), sys.GoEnviron(), "go", append([]string{"vet"}, packages...)...))
 }

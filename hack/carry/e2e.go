@@ -24,7 +24,10 @@ import (
 	"path/filepath"
 	"slices"
 
+	"golang.org/x/sync/errgroup"
+
 	"kubernetes-dra/hack/pkg/dist/binaries"
+	"kubernetes-dra/hack/pkg/test/testrun"
 	"kubernetes-dra/hack/pkg/tree"
 	"kubernetes-dra/hack/pkg/tree/ledger"
 	"kubernetes-dra/test/upstream"
@@ -128,19 +131,19 @@ func e2eVariants(t *tree.Tree, conformance bool, kubelet string) ([]variant, str
 
 // bare runs tests of upstream's that start what they need themselves.
 func (r *testRun) bare(name string) upstream.Bare {
-	return upstream.Bare{Repo: r.repo, Output: r.output, Logs: filepath.Join(r.output, "logs", name), Log: r.source.Log}
+	return upstream.Bare{Repo: r.Repo, Output: r.Output, Logs: filepath.Join(r.Output, "logs", name), Log: r.Log}
 }
 
 // e2eDRAPart runs upstream's test/e2e_dra with patched programs at both ends of the upgrade, at one, and
 // at none.
-func e2eDRAPart(ctx context.Context, r *testRun) error {
-	r.Do("e2e-dra", func() error {
-		older, err := openTree(fmt.Sprintf("1.%d", ledger.Minor(r.release)-1))
+func e2eDRAPart(_ context.Context, r *testRun) ([]testrun.Job, error) {
+	return []testrun.Job{{Name: "e2e-dra", Do: func(ctx context.Context) error {
+		older, err := openTree(fmt.Sprintf("1.%d", ledger.Minor(r.Release.Name)-1))
 		if err != nil {
-			return fmt.Errorf("the upgrade begins with the minor release before %s: %w", r.release, err)
+			return fmt.Errorf("the upgrade begins with the minor release before %s: %w", r.Release.Name, err)
 		}
-		from, to := programs{Tree: older, patched: true}, programs{Tree: r.source, patched: true}
-		fromUpstream, toUpstream := programs{Tree: older}, programs{Tree: r.source}
+		from, to := programs{Tree: older, patched: true}, programs{Tree: r.Tree, patched: true}
+		fromUpstream, toUpstream := programs{Tree: older}, programs{Tree: r.Tree}
 		for _, p := range []programs{from, to, fromUpstream, toUpstream} {
 			if err := p.build(ctx); err != nil {
 				return err
@@ -172,29 +175,28 @@ func e2eDRAPart(ctx context.Context, r *testRun) error {
 			results = append(results, result)
 		}
 		return upstream.Report(b.Logs, results)
-	})
-	return context.Cause(ctx)
+	}}}, nil
 }
 
 // e2eNodePart runs upstream's node specs about DRA, patched beside unpatched.
-func e2eNodePart(ctx context.Context, r *testRun) error {
-	r.Do("e2e-node", func() error {
+func e2eNodePart(_ context.Context, r *testRun) ([]testrun.Job, error) {
+	return []testrun.Job{{Name: "e2e-node", Do: func(ctx context.Context) error {
 		b, names := r.bare("e2e-node"), []string{"patched", upstream.Unpatched}
-		results, waits := make([]*upstream.Result, 2), make([]func() error, 2)
-		for i, p := range []programs{{Tree: r.source, patched: true}, {Tree: r.source}} {
+		results := make([]*upstream.Result, len(names))
+		var group errgroup.Group
+		for i, p := range []programs{{Tree: r.Tree, patched: true}, {Tree: r.Tree}} {
 			if err := p.build(ctx); err != nil {
-				return err
+				return errors.Join(err, group.Wait())
 			}
 			// They mostly wait, one spec after the other, and know nothing of each other.
-			waits[i] = inBackground(func() (err error) {
+			group.Go(func() (err error) {
 				results[i], err = b.NodeSpecs(ctx, names[i], p.upstream())
 				return err
 			})
 		}
-		if err := errors.Join(waits[0](), waits[1]()); err != nil {
+		if err := group.Wait(); err != nil {
 			return err
 		}
 		return upstream.Report(b.Logs, results)
-	})
-	return context.Cause(ctx)
+	}}}, nil
 }

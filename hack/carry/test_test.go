@@ -17,9 +17,9 @@ limitations under the License.
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -27,259 +27,302 @@ import (
 	"testing"
 
 	"kubernetes-dra/hack/pkg/git"
-	"kubernetes-dra/hack/pkg/test/buildcache"
-	"kubernetes-dra/hack/pkg/test/tested"
+	"kubernetes-dra/hack/pkg/sys"
+	"kubernetes-dra/hack/pkg/test/results"
 	"kubernetes-dra/hack/pkg/test/testplan"
 	"kubernetes-dra/hack/pkg/test/testrun"
+	"kubernetes-dra/hack/pkg/tree"
 	"kubernetes-dra/hack/pkg/tree/ledger"
 )
 
-func writeFiles(t *testing.T, dir string, files map[string]string) {
-	t.Helper()
-	for name, content := range files {
-		name = filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(name, []byte(content), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
+const (
+	someKey  = "0123456789abcdef0123456789abcdef"
+	otherKey = "fedcba9876543210fedcba9876543210"
+)
 
-// builtRelease is a run for a release in a repository with next to nothing but a built tree.
-func builtRelease(t *testing.T) *testRun {
+// fakeSession has two releases with the same units: a package with tests of ours and of
+// upstream, one of upstream alone, an integration test of ours, vet and the cluster tests.
+func fakeSession(t *testing.T) *testSession {
 	t.Helper()
 	repo := t.TempDir()
-	writeFiles(t, repo, map[string]string{
-		ledger.Path:                  "revision: 1\nreleases:\n- {name: \"1.36\", version: v1.36.3, state: carried, released: \"2026-07-22T18:07:38Z\"}\n",
-		"go.mod":                     "module kubernetes-dra\n\ngo 1.26\n",
-		"hack/hack_test.go":          "package hack\n\nimport \"testing\"\n\nfunc TestIt(t *testing.T) {}\n",
-		"_output/1.36/kubernetes/go": "1",
-	})
-	t.Chdir(repo)
-	tree, err := openTree("1.36")
-	if err != nil {
+	if err := sys.WriteFile(filepath.Join(repo, "x"), []byte("x"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	g := git.Dir(tree.Dir())
-	for _, args := range [][]string{{"init", "--quiet"}, {"add", "."}, {"-c", "user.name=x", "-c", "user.email=x", "commit", "--quiet", "-m", "x"}} {
-		if _, err := g.Run(t.Context(), args...); err != nil {
-			t.Fatal(err)
-		}
-	}
-	head, err := g.Run(t.Context(), "rev-parse", "HEAD")
-	if err != nil {
-		t.Fatal(err)
-	}
-	writeFiles(t, tree.Dir(), map[string]string{".git/carry/state.json": `{"head": "` + head + `"}`})
-	r := newTestRun(tree, "")
-	r.Out = &bytes.Buffer{}
-	if r.built, err = r.content(t.Context()); err != nil || r.built == "" {
-		t.Fatalf("%q, %v", r.built, err)
-	}
-	return r
-}
-
-// Only a whole run without a failure, on the tree as it was built, is written down.
-func TestRecord(t *testing.T) {
-	good := func() error { return nil }
-	for name, tc := range map[string]struct {
-		change  func(r *testRun)
-		part    bool
-		written bool
-	}{
-		"whole":                  {written: true, change: func(*testRun) {}},
-		"some parts":             {part: true, change: func(*testRun) {}},
-		"some packages":          {change: func(r *testRun) { r.only = "x" }},
-		"given tree":             {change: func(r *testRun) { r.given = r.source.Dir() }},
-		"failure":                {change: func(r *testRun) { r.Do("bad", func() error { return errors.New("no") }) }},
-		"failure outside a step": {change: func(r *testRun) { r.Fail("compile", errors.New("no")) }},
-		"edits":                  {change: func(r *testRun) { writeFiles(t, r.source.Dir(), map[string]string{"go": "2"}) }},
-		"edits before":           {change: func(r *testRun) { r.built = "" }},
-		"another tree":           {change: func(r *testRun) { r.built = strings.Repeat("0", 40) }},
+	for _, args := range [][]string{
+		{"init", "--quiet"}, {"add", "--all"}, {"-c", "user.name=x", "-c", "user.email=x@x.invalid", "commit", "--quiet", "-m", "x"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			r := builtRelease(t)
-			clusters := &testrun.Runner{Out: r.Out}
-			r.Do("verify", good)
-			clusters.Do("cluster", good)
-			tc.change(r)
-			if err := r.record(t.Context(), !tc.part, clusters); err != nil {
-				t.Fatal(err)
-			}
-			record, err := tested.Load(r.repo, "1.36")
-			if err != nil || (record != nil) != tc.written {
-				t.Fatalf("got %v, %v", record, err)
-			}
-			if tc.written && (record.Passed != 2 || len(record.Steps) != 2 || record.Matches("v1.36.3", r.built) != nil) {
-				t.Errorf("got %+v", record)
-			}
-			if why, err := whyUntested(t.Context(), r.source, true); err != nil || (why == "") != tc.written {
-				t.Errorf("untested: %q, %v", why, err)
-			}
-			if _, err := whyUntested(t.Context(), r.source, false); (err == nil) != tc.written {
-				t.Errorf("got %v", err)
-			}
-		})
+		if _, err := git.Dir(repo).Run(t.Context(), args...); err != nil {
+			t.Fatal(err)
+		}
 	}
-}
-
-// The test with kubeadm makes a release before there can be a record.
-func TestKubeadmPartIsUntested(t *testing.T) {
-	before := commands
-	defer func() { commands = before }()
-	var got []string
-	commands = []command{{name: "release", run: func(_ context.Context, args []string) error {
-		got = args
-		return errors.New("enough")
-	}}}
-	r := &testRun{Runner: &testrun.Runner{Out: &bytes.Buffer{}}}
-	if err := kubeadmPart(t.Context(), r); err != nil || !slices.Contains(got, "--untested") {
-		t.Errorf("got %v, %q", err, got)
-	}
-}
-
-// A run that somebody chose a part for is none of the whole.
-func TestPartIsNotRecorded(t *testing.T) {
-	r := builtRelease(t)
-	if err := runTest(t.Context(), []string{"--hack"}); err != nil {
-		t.Error(err)
-	}
-	if record, err := tested.Load(r.repo, "1.36"); record != nil || err != nil {
-		t.Errorf("got %v, %v", record, err)
-	}
-	if err := runTest(t.Context(), []string{"--hack", "--others", "some"}); err == nil || !strings.Contains(err.Error(), "changed, short or long") {
-		t.Errorf("got %v", err)
-	}
-}
-
-// Beside the default release, everything is vetted, and only our tests run.
-func TestShortUnitPart(t *testing.T) {
-	dir := t.TempDir()
-	const bad = "package p\n\nimport \"testing\"\n\nfunc TestUpstream(t *testing.T) { t.Fatal(\"ran\") }\n"
-	const vetted = "package p\n\nimport \"fmt\"\n\nfunc f() { fmt.Printf(\"%d\", \"x\") }\n"
-	writeFiles(t, dir, map[string]string{
-		"go.mod":                "module m\n\ngo 1.26\n",
-		"mixed/up_test.go":      bad,
-		"mixed/ours_test.go":    "package p\n\nimport \"testing\"\n\nfunc TestOurs(t *testing.T) {}\n",
-		"upstream/up_test.go":   bad,
-		"integration/x_test.go": bad,
-		"seam/a.go":             "package p\n",
-	})
-	target := func(name string, tests, own []string) testplan.Target {
-		return testplan.Target{Package: testrun.Package{Path: "m/" + name, Dir: filepath.Join(dir, name), Own: own}, Tests: tests}
-	}
-	plan := &testplan.Plan{Tree: dir, Env: []string{"GOWORK=off", "GOFLAGS=-mod=mod"},
-		Unit:        []testplan.Target{target("mixed", []string{"TestOurs", "TestUpstream"}, []string{"TestOurs"}), target("upstream", []string{"TestUpstream"}, nil)},
-		Integration: []testplan.Target{target("integration", []string{"TestUpstream"}, nil)},
-	}
-	repo, err := filepath.Abs("../..")
+	content, err := results.Scan(t.Context(), repo)
 	if err != nil {
 		t.Fatal(err)
 	}
-	run := func() (int, string) {
-		var out bytes.Buffer
-		r := &testRun{Runner: &testrun.Runner{Out: &out, LogDir: t.TempDir()}, repo: repo, tree: dir, plan: plan, short: true, files: []testplan.File{{Path: "seam/a.go", Seam: true}}}
-		if err := unitPart(t.Context(), r); err != nil {
-			t.Fatal(err)
-		}
-		total, _ := r.Counts()
-		if total.Passed+total.Failed != 2 {
-			t.Errorf("got %+v, want vet and one test:\n%s", total, out.String())
-		}
-		return total.Failed, out.String()
+	cluster := testplan.Target{Path: testplan.ClusterPackage, Tests: []string{"TestCluster"}, Own: []string{"TestCluster"}}
+	s := &testSession{
+		repo: repo, log: t.Logf,
+		root: &testplan.Root{
+			Content: content, Cluster: cluster, Build: &testrun.Build{Dir: repo},
+			Units: []testplan.Unit{{Mode: testplan.Tool, Target: testplan.Target{Path: "hack/x"}, Key: someKey}},
+		},
+		runner: testrun.Runner{Out: io.Discard, LogDir: filepath.Join(repo, "_output", "logs")},
 	}
-	if failed, out := run(); failed != 0 {
-		t.Errorf("%d failed:\n%s", failed, out)
+	if s.tool, err = results.Open("", filepath.Join(repo, "_output", "tool")); err != nil {
+		t.Fatal(err)
 	}
-	for _, name := range []string{"upstream", "integration", "seam"} {
-		writeFiles(t, dir, map[string]string{name + "/vet_test.go": vetted})
-		if failed, out := run(); failed != 1 || !strings.Contains(out, "FAIL  vet") {
-			t.Errorf("%s: %d failed, want vet to fail:\n%s", name, failed, out)
+	for _, release := range []string{"1.37", "1.36"} {
+		mixed := testplan.Target{Path: "mixed", Tests: []string{"TestOurs", "TestTheirs"}, Own: []string{"TestOurs"}}
+		theirs := testplan.Target{Path: "theirs", Tests: []string{"TestTheirs"}}
+		ours := testplan.Target{Path: "ours", Tests: []string{"TestOurs"}, Own: []string{"TestOurs"}}
+		unit := func(mode string, t testplan.Target, only ...string) testplan.Unit {
+			return testplan.Unit{Release: release, Mode: mode, Target: t, Key: someKey, Only: only}
 		}
-		if err := os.Remove(filepath.Join(dir, name, "vet_test.go")); err != nil {
-			t.Fatal(err)
+		r := &releaseTests{
+			repo: repo, root: s.root,
+			tree: &tree.Tree{Repo: repo, Output: filepath.Join(repo, "_output", release), Release: &ledger.Release{Name: release}},
+			Prepared: &testplan.Prepared{
+				Plan: &testplan.Plan{Release: release, Tree: repo}, Content: content,
+				Units: []testplan.Unit{
+					unit(testplan.Vet, mixed), unit(testplan.UnitTests, mixed), unit(testplan.UnitTests, theirs), unit(testplan.GatesOn, theirs),
+					unit(testplan.Integration, ours), unit(testplan.Cluster, cluster), unit(testplan.Generators, testplan.Target{Path: "generated.patch"}),
+				},
+				Own: []testplan.Unit{unit("own-unit", mixed, "TestOurs"), unit("own-integration", ours, "TestOurs"), unit("own-cluster", cluster)},
+			},
 		}
+		s.releases = append(s.releases, r)
 	}
+	reopen(t, s)
+	return s
 }
 
-// A release is left out only if its tree is the tested one, and only if nobody wants all of them.
-func TestShortLeavesOutTested(t *testing.T) {
+// reopen reads the results, as another run does.
+func reopen(t *testing.T, s *testSession) {
+	t.Helper()
+	for _, r := range s.releases {
+		var err error
+		if r.store, err = results.Open(r.committedFile(), r.localFile()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.reused, s.condemned = 0, nil
+}
+
+// line is a result of a unit.
+func line(mode, pkg, key string) results.Line {
+	return results.Line{Mode: mode, Package: pkg, Key: key, Passed: 1, Seconds: 1, Date: "2026-11-26"}
+}
+
+// all has a line for each unit of a release.
+func all(r *releaseTests) []results.Line {
+	var lines []results.Line
+	for _, u := range r.Units {
+		lines = append(lines, line(u.Mode, u.Path, u.Key))
+	}
+	return lines
+}
+
+func record(t *testing.T, s *testSession, r *releaseTests, lines ...results.Line) {
+	t.Helper()
+	if err := results.Write(r.committedFile(), lines); err != nil {
+		t.Fatal(err)
+	}
+	reopen(t, s)
+}
+
+func names(jobs []testrun.Job) []string {
+	var names []string
+	for _, j := range jobs {
+		names = append(names, j.Name)
+	}
+	return names
+}
+
+// TestJobs checks what a run begins with, what it goes on with, and what it leaves out.
+func TestJobs(t *testing.T) {
+	ours := []string{"verify", "build etcd", "1.37 integration ours", "1.37 build", "1.37 own-cluster kubernetes-dra/test/cluster", "tool hack/x", "1.37 own-unit mixed"}
+	whole := append(slices.Clone(ours[:len(ours)-1]), "1.37 unit mixed")
+	rest := func(release string, modes ...string) []string {
+		var names []string
+		for _, mode := range modes {
+			names = append(names, release+" "+mode)
+		}
+		return names
+	}
+	everything := []string{"generators generated.patch", "build", "cluster kubernetes-dra/test/cluster", "unit mixed", "unit theirs", "gates-on theirs", "vet of 1 packages"}
 	for name, tc := range map[string]struct {
-		change func(r *testRun)
-		ran    bool
+		options        testOptions
+		prepare        func(t *testing.T, s *testSession)
+		urgent, others []string
+		reused         int
 	}{
-		"tested":          {change: func(*testRun) {}},
-		"all are wanted":  {ran: true, change: func(r *testRun) { r.onlyChanged = false }},
-		"another version": {ran: true, change: func(r *testRun) { r.source.Release.Version = "v1.36.9" }},
-		"edits":           {ran: true, change: func(r *testRun) { writeFiles(t, r.source.Dir(), map[string]string{"go": "2"}) }},
-		"no record": {ran: true, change: func(r *testRun) {
-			if err := os.Remove(filepath.Join(r.repo, tested.File("1.36"))); err != nil {
-				t.Fatal(err)
-			}
-		}},
-		"another tree": {ran: true, change: func(r *testRun) {
-			record := &tested.Record{Version: "v1.36.3", Tree: strings.Repeat("0", 40), Date: "2026-11-25", Count: testrun.Count{Passed: 1}}
-			if err := tested.Write(r.repo, "1.36", record); err != nil {
-				t.Fatal(err)
-			}
-		}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			r := builtRelease(t)
-			r.Do("all", func() error { return nil })
-			if err := r.record(t.Context(), true); err != nil {
-				t.Fatal(err)
-			}
-			r.onlyChanged = true
-			r.build = func(context.Context) error { return nil }
-			tc.change(r)
-			ran := false
-			part := func(context.Context, *testRun) error {
-				ran = true
-				return nil
-			}
-			if err := testShort(t.Context(), []*testRun{r}, []func(context.Context, *testRun) error{part}); err != nil {
-				t.Fatal(err)
-			}
-			if ran != tc.ran {
-				t.Errorf("ran: %t, want %t", ran, tc.ran)
-			}
-			_ = r.Summary()
-			const said = "Not run, because the same tree passed before (1):\n    "
-			if out := r.Out.(*bytes.Buffer).String(); strings.Contains(out, said) == tc.ran {
-				t.Errorf("got:\n%s", out)
-			}
-		})
-	}
-}
-
-// With little room, what is compiled for another release is apart, and removed after it,
-// whatever comes of its tests.
-func TestShortRunsApart(t *testing.T) {
-	failure := errors.New("enough")
-	for _, frugal := range []bool{false, true} {
-		for _, fails := range []error{nil, failure} {
-			r := &testRun{cache: buildcache.Cache{Frugal: frugal}, output: t.TempDir()}
-			dir := ""
-			part := func(_ context.Context, r *testRun) error {
-				for _, setting := range r.env {
-					dir = strings.TrimPrefix(setting, "GOCACHE=")
-					writeFiles(t, dir, map[string]string{"00/abc-d": "compiled"})
+		"nothing is recorded": {
+			urgent: whole,
+			others: slices.Concat(rest("1.37", "generators generated.patch", "build", "cluster kubernetes-dra/test/cluster", "unit theirs", "gates-on theirs", "vet of 1 packages"),
+				[]string{"1.36 generators generated.patch", "build etcd", "1.36 integration ours"}, rest("1.36", everything[1:]...)),
+		},
+		// On a machine that has nothing but the repository, all that is ours runs.
+		"all is recorded": {
+			prepare: func(t *testing.T, s *testSession) {
+				for _, r := range s.releases {
+					record(t, s, r, all(r)...)
 				}
-				return fails
+			},
+			urgent: ours, reused: 7 + 6,
+		},
+		"whole trees": {
+			prepare: func(t *testing.T, s *testSession) {
+				for _, r := range s.releases {
+					record(t, s, r, line(results.All, "tree", r.Content.TreeKey()))
+				}
+			},
+			urgent: ours, others: slices.Concat(rest("1.37", everything[1:3]...), rest("1.36", everything[1:3]...)), reused: 6 + 5,
+		},
+		"another release changed": {
+			prepare: func(t *testing.T, s *testSession) {
+				for _, r := range s.releases {
+					record(t, s, r, all(r)...)
+				}
+				s.releases[1].Units[1].Key = otherKey
+			},
+			urgent: ours, others: []string{"1.36 unit mixed"}, reused: 7 + 5,
+		},
+		// What passed in this clone is not run again.
+		"again": {
+			prepare: func(t *testing.T, s *testSession) {
+				for _, r := range s.releases {
+					record(t, s, r, all(r)...)
+				}
+				for _, u := range s.releases[0].Own {
+					if err := results.Append(s.releases[0].localFile(), line(u.Mode, u.Path, u.Key)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				reopen(t, s)
+			},
+			urgent: []string{"verify", "tool hack/x"}, reused: 7 + 7 + 3,
+		},
+		"owed": {
+			options: testOptions{owed: true},
+			prepare: func(t *testing.T, s *testSession) { record(t, s, s.releases[0], all(s.releases[0])...) },
+			others:  slices.Concat([]string{"1.36 generators generated.patch", "build etcd", "1.36 integration ours"}, rest("1.36", everything[1:]...)), reused: 7,
+		},
+		"a package": {options: testOptions{only: "mixed"}, urgent: []string{"1.37 unit mixed", "1.37 vet of 1 packages"}},
+		"a mode":    {options: testOptions{modes: []string{testplan.GatesOn}}, urgent: []string{"1.37 gates-on theirs"}},
+		"no such":   {options: testOptions{only: "none"}, urgent: []string{"select tests"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv("CI", "")
+			s := fakeSession(t)
+			s.testOptions = tc.options
+			if tc.prepare != nil {
+				tc.prepare(t, s)
 			}
-			err := testShort(t.Context(), []*testRun{r}, []func(context.Context, *testRun) error{part})
-			if !errors.Is(err, fails) {
-				t.Errorf("got %v, want %v", err, fails)
+			urgent, others := s.jobs(t.Context())
+			t.Cleanup(func() { _ = os.RemoveAll(s.temp) })
+			if got := names(urgent); !slices.Equal(got, tc.urgent) {
+				t.Errorf("urgent:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(tc.urgent, "\n"))
 			}
-			if (filepath.Dir(dir) == r.output) != frugal {
-				t.Errorf("frugal %t: compiled in %q", frugal, dir)
+			if got := names(others); !slices.Equal(got, tc.others) {
+				t.Errorf("others:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(tc.others, "\n"))
 			}
-			if left, err := os.ReadDir(r.output); err != nil || len(left) > 0 {
-				t.Errorf("left: %v, %v", left, err)
+			if s.reused != tc.reused {
+				t.Errorf("reused %d, want %d", s.reused, tc.reused)
 			}
+		})
+	}
+}
+
+// CI repeats what once needed a second try, and some of the rest. If it fails then, the line
+// does not count any more, and is not recorded again.
+func TestRepeated(t *testing.T) {
+	t.Setenv("CI", "true")
+	s := fakeSession(t)
+	for _, r := range s.releases {
+		lines := all(r)
+		for i := range lines {
+			if lines[i].Package == "theirs" {
+				lines[i].Reruns = 1
+			}
+		}
+		record(t, s, r, lines...)
+	}
+	jobs := s.repeated(t.Context())
+	for _, want := range []string{"1.37 unit theirs", "1.37 gates-on theirs", "1.36 unit theirs"} {
+		if !slices.Contains(names(jobs), want) {
+			t.Errorf("no %s in %q", want, names(jobs))
+		}
+	}
+	t.Setenv("CI", "")
+	if jobs := s.repeated(t.Context()); len(jobs) > 0 {
+		t.Errorf("nobody asked for %q", names(jobs))
+	}
+
+	r := s.releases[1]
+	i := slices.IndexFunc(jobs, func(j testrun.Job) bool { return j.Name == "1.36 unit theirs" })
+	jobs[i].Failed()
+	units, _ := r.owed(nil)
+	if len(units) != 1 || units[0].Name() != "1.36 unit theirs" || len(s.condemned) != 1 {
+		t.Errorf("owed: %+v, condemned: %q", units, s.condemned)
+	}
+	if got := r.current(); len(got) != len(all(r))-1 {
+		t.Errorf("%d lines remain: %+v", len(got), got)
+	}
+	// The line about a whole tree is wrong, too.
+	record(t, s, r, line(results.All, "tree", r.Content.TreeKey()))
+	if units, _ := r.owed(nil); len(units) != 2 || len(r.current()) != 0 {
+		t.Errorf("owed: %+v, current: %+v", units, r.current())
+	}
+}
+
+// About a twentieth of all recorded results is repeated, whatever the commit.
+func TestPick(t *testing.T) {
+	const releases, units, commits = 6, 150, 200
+	repeated := 0
+	for c := range commits {
+		commit := results.Digest("commit", string(rune(c)))
+		for i := range units {
+			if pick(commit, results.Digest("unit", string(rune(i))))%100 < repeatedPercent*releases {
+				repeated++
+			}
+		}
+	}
+	if share := float64(repeated) / float64(commits*units*releases); share < 0.04 || share > 0.06 {
+		t.Errorf("%.3f of all", share)
+	}
+}
+
+// What passed is written with what it read; what did not say that is not.
+func TestRecord(t *testing.T) {
+	s := fakeSession(t)
+	r := s.releases[0]
+	u := r.Units[1]
+	s.record(t.Context(), r.store, u, testrun.Outcome{Passed: 2}, []string{}, r.Content)
+	if err := s.recorder.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, passed := r.passed(u, true); passed {
+		t.Error("nobody knows what it read")
+	}
+	s.record(t.Context(), r.store, u, testrun.Outcome{Passed: 2, Log: []byte("# test log\nopen " + s.repo + "/x\n")}, []string{}, r.Content)
+	if err := s.recorder.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if l, passed := r.passed(u, true); !passed || !slices.Equal(l.Reads, []string{"x"}) {
+		t.Errorf("passed %t, reads %q", passed, l.Reads)
+	}
+}
+
+func TestOptions(t *testing.T) {
+	for _, tc := range []struct{ args, want string }{
+		{"--mode nothing", `no mode "nothing"`},
+		{"--all --owed", "give one of them"},
+		{"./pkg/x", `takes no argument, not "./pkg/x"`},
+		{"--through 1.36", "an upgrade needs two releases"},
+	} {
+		err := runTest(context.Background(), strings.Fields(tc.args))
+		if err == nil || errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s: got %v, want %q", tc.args, err, tc.want)
 		}
 	}
 }

@@ -27,10 +27,16 @@ import (
 func Without(names []string, settings ...string) []string {
 	env := slices.DeleteFunc(os.Environ(), func(setting string) bool {
 		name, _, _ := strings.Cut(setting, "=")
-		return slices.ContainsFunc(names, func(unwanted string) bool {
-			prefix, all := strings.CutSuffix(unwanted, "*")
-			return name == unwanted || all && strings.HasPrefix(name, prefix)
-		})
+		return MatchVariable(names, name)
 	})
 	return append(env, settings...)
+}
+
+// MatchVariable says whether the name of an environment variable is one of a list, in which
+// "LC_*" stands for all that begin with LC_.
+func MatchVariable(names []string, name string) bool {
+	return slices.ContainsFunc(names, func(known string) bool {
+		prefix, all := strings.CutSuffix(known, "*")
+		return name == known || all && strings.HasPrefix(name, prefix)
+	})
 }

@@ -21,6 +21,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 )
 
 // WriteFile replaces a file as a whole or not at all, whoever else does so at the same
@@ -39,4 +40,14 @@ func WriteFile(name string, content []byte, mode fs.FileMode) error {
 		return err
 	}
 	return os.Rename(tmp.Name(), name)
+}
+
+// Within returns the path of a file relative to a folder, with slashes, and whether it is in
+// that folder.
+func Within(dir, name string) (string, bool) {
+	rel, err := filepath.Rel(dir, name)
+	if err != nil || rel == ".." || strings.HasPrefix(rel, ".."+string(filepath.Separator)) {
+		return "", false
+	}
+	return filepath.ToSlash(rel), true
 }

@@ -29,7 +29,7 @@ import (
 	"kubernetes-dra/hack/pkg/bench"
 	"kubernetes-dra/hack/pkg/check/bugs"
 	"kubernetes-dra/hack/pkg/check/docs"
-	"kubernetes-dra/hack/pkg/test/tested"
+	"kubernetes-dra/hack/pkg/test/results"
 	"kubernetes-dra/hack/pkg/tree/ledger"
 )
 
@@ -39,7 +39,7 @@ const mixedGatesFile = "test/cluster/mixed-gates.txt"
 // documents checks the documents: the tables and files in them, and then what
 // they say and where their links lead.
 func (v *Verifier) documents(context.Context) error {
-	testedTable, err := tested.Table(v.Repo, v.Ledger.Carried())
+	testedTable, err := results.Table(v.Repo, v.Ledger.Carried())
 	if err != nil {
 		return err
 	}

@@ -39,7 +39,6 @@ import (
 
 	"kubernetes-dra/hack/pkg/git"
 	"kubernetes-dra/hack/pkg/sys"
-	"kubernetes-dra/hack/pkg/test/tested"
 	"kubernetes-dra/hack/pkg/tree"
 	"kubernetes-dra/hack/pkg/tree/codegen"
 	"kubernetes-dra/hack/pkg/tree/ledger"
@@ -462,27 +461,7 @@ func (v *Verifier) tree(ctx context.Context, r *ledger.Release) error {
 	if err != nil {
 		return fmt.Errorf("release %s: %w", r.Name, err)
 	}
-	err = errors.Join(v.apiDelta(ctx, t, state), t.CheckPatches(ctx, state))
-	content, contentErr := t.Content(ctx, state)
-	if contentErr == nil {
-		contentErr = v.tested(r, content)
-	}
-	return errors.Join(err, contentErr)
-}
-
-// tested says whether a tree is the one that the tests passed on. If it is another one, that
-// is no failure: a change gets verified before it gets tested.
-func (v *Verifier) tested(r *ledger.Release, content string) error {
-	record, err := tested.Load(v.Repo, r.Name)
-	if err != nil {
-		return err
-	}
-	if err := record.Matches(r.Version, content); err != nil {
-		v.Log("release %s: not tested: %v", r.Name, err)
-	} else {
-		v.Log("release %s: tested: %s", r.Name, record)
-	}
-	return nil
+	return errors.Join(v.apiDelta(ctx, t, state), t.CheckPatches(ctx, state))
 }
 
 // apiDelta checks the reviewed difference between the API that upstream serves

@@ -18,7 +18,6 @@ package verify
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -29,8 +28,7 @@ import (
 
 	"kubernetes-dra/hack/pkg/check/bugs"
 	"kubernetes-dra/hack/pkg/git"
-	"kubernetes-dra/hack/pkg/test/tested"
-	"kubernetes-dra/hack/pkg/test/testrun"
+	"kubernetes-dra/hack/pkg/test/results"
 	"kubernetes-dra/hack/pkg/tree"
 	"kubernetes-dra/hack/pkg/tree/ledger"
 	"kubernetes-dra/hack/pkg/tree/patch"
@@ -76,7 +74,7 @@ features:
   - {path: pkg/a_test.go, why: because}
 `
 
-const notTested = "| release | tested | version | tree | passed | skipped |\n|---|---|---|---|---:|---:|\n| 1.36 | not yet | – | – | – | – |\n"
+const notTested = "| release | version | results | passed | skipped | first | last |\n|---|---|---:|---:|---:|---|---|\n| 1.36 | v1.36.3 | 0 | 0 | 0 | – | – |\n"
 
 const mixedTable = "| a | b |\n|---|---|\n| on | refused by the kubelet |\n"
 
@@ -340,38 +338,12 @@ func TestPins(t *testing.T) {
 	write(t, v, "api/1.34/x.diff", "")
 	write(t, v, "api/README.md", "")
 	write(t, v, "hack/releases/stray", "")
-	write(t, v, tested.File("1.37"), "")
+	write(t, v, results.File("1.37"), "")
 	err := run(t, v, v.pins)
 	for _, want := range []string{"release 1.36 has no pin", "hack/releases/1.35: release 1.35 (v1.35.4) is planned", "hack/releases/stray: ", "hack/releases/1.37: release 1.37 (v1.37.0) is planned", "api/1.34: "} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
 		}
-	}
-}
-
-// A tree that was not tested is told, and a record that cannot be is an error.
-func TestTested(t *testing.T) {
-	v := repository(t)
-	var log []string
-	v.Log = func(format string, args ...any) { log = append(log, fmt.Sprintf(format, args...)) }
-	r, err := v.Ledger.Release("1.36")
-	if err != nil {
-		t.Fatal(err)
-	}
-	content := strings.Repeat("0", 40)
-	record := &tested.Record{Version: "v1.36.3", Tree: content, Date: "2026-11-22", Count: testrun.Count{Passed: 1}}
-	errs := []error{v.tested(r, content), tested.Write(v.Repo, "1.36", record), v.tested(r, content), v.tested(r, strings.Repeat("1", 40))}
-	if err := errors.Join(errs...); err != nil {
-		t.Error(err)
-	}
-	for i, want := range []string{"release 1.36: not tested: no whole run", "release 1.36: tested: 2026-11-22: 1 passed", "release 1.36: not tested: the tree is 1111"} {
-		if i >= len(log) || !strings.HasPrefix(log[i], want) {
-			t.Errorf("log %d: want %q in %q", i, want, log)
-		}
-	}
-	replace(t, v, tested.File("1.36"), "v1.36.3", "v1.35.4")
-	if err := v.tested(r, content); err == nil || !strings.Contains(err.Error(), `tested.yaml: version "v1.35.4" is not one of release 1.36`) {
-		t.Errorf("got %v", err)
 	}
 }
 

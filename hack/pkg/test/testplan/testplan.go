@@ -14,11 +14,11 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package testplan decides which packages of a Kubernetes tree get tested, and how.
+// Package testplan decides which packages of a Kubernetes tree get tested, how, and on what
+// each result depends.
 package testplan
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -64,18 +64,6 @@ var upstreamIntegration = []string{
 	"test/integration/scheduler_perf/dra",
 }
 
-// longest are the packages that take longest, the longest last. They are tested first: what
-// takes long and starts late is alone at the end. TestDRA is in all, ga, api and default
-// since 1.36, in their parent before.
-var longest = []string{
-	"k8s.io/kubernetes/test/integration/dra/default",
-	"k8s.io/kubernetes/test/integration/dra/api",
-	"k8s.io/kubernetes/test/integration/dra/ga",
-	"k8s.io/kubernetes/test/integration/dra",
-	"k8s.io/kubernetes/test/integration/dra/reservedfor",
-	"k8s.io/kubernetes/test/integration/dra/all",
-}
-
 // raced are packages with logic of ours that runs in several goroutines. They
 // are tested with the race detector.
 var raced = []string{
@@ -88,7 +76,7 @@ var raced = []string{
 }
 
 // forced are the constructors which do not look at the feature gate: they get
-// told by their caller, and upstream's tests tell them explicitly what is on. When
+// told by their caller, and upstream's unit tests tell them explicitly what is on. When
 // those tests shall run with a feature on, then the constructor has to insist. The
 // names are those of all releases.
 var forced = []struct {
@@ -144,6 +132,7 @@ type Plan struct {
 	// emulated is the oldest version which tests may emulate with the gates on.
 	emulated   string
 	exceptions []ledger.UpstreamTest
+	files      []File
 	// Unit has the packages with unit tests.
 	Unit []Target
 	// Integration has the packages with integration tests.
@@ -155,9 +144,12 @@ type Plan struct {
 
 // Target is one package.
 type Target struct {
-	testrun.Package
+	// Path is the import path, and Dir the folder.
+	Path, Dir string
 	// Name is the name in the package clause.
 	Name string
+	// Own has the test functions which are ours.
+	Own []string
 	// Tests are all test functions.
 	Tests []string
 	// Race says that it gets tested with the race detector.
@@ -170,11 +162,6 @@ type Target struct {
 // OnlyOurs returns true if no test of the package is upstream's.
 func (t Target) OnlyOurs() bool {
 	return !slices.ContainsFunc(t.Tests, func(name string) bool { return !slices.Contains(t.Own, name) })
-}
-
-// FuzzTests are our fuzz targets in the package. Upstream's are upstream's.
-func (t Target) FuzzTests() []string {
-	return slices.DeleteFunc(slices.Clone(t.Own), func(name string) bool { return !strings.HasPrefix(name, "Fuzz") })
 }
 
 // File is a file of the overlay in a tree.
@@ -249,7 +236,7 @@ func New(ctx context.Context, tree string, l *ledger.Ledger, release string, fil
 	}
 	plan := &Plan{
 		Tree: tree, Release: release, Env: env,
-		Gates: Gates(l, release), needed: neededGates(l, release), emulated: l.OldestEmulated(r), exceptions: r.FailsWithGates,
+		Gates: Gates(l, release), needed: neededGates(l, release), emulated: l.OldestEmulated(r), exceptions: r.FailsWithGates, files: files,
 	}
 	unit := map[string]bool{}
 	integration := map[string]bool{}
@@ -345,10 +332,10 @@ func (p *Plan) targets(ctx context.Context, patterns map[string]bool, own map[st
 		}
 		rel = filepath.ToSlash(rel)
 		t := Target{
-			Package: testrun.Package{Path: l.ImportPath, Dir: l.Dir},
-			Name:    l.Name,
-			Race:    slices.ContainsFunc(raced, func(pattern string) bool { return match(pattern, rel) }),
-			Gated:   l.Module != nil && l.Module.Path == "k8s.io/kubernetes",
+			Path: l.ImportPath, Dir: l.Dir,
+			Name:  l.Name,
+			Race:  slices.ContainsFunc(raced, func(pattern string) bool { return match(pattern, rel) }),
+			Gated: l.Module != nil && l.Module.Path == "k8s.io/kubernetes",
 		}
 		for i := range testFiles {
 			testFiles[i] = filepath.Join(l.Dir, testFiles[i])
@@ -365,16 +352,14 @@ func (p *Plan) targets(ctx context.Context, patterns map[string]bool, own map[st
 		}
 		targets = append(targets, t)
 	}
-	slices.SortFunc(targets, func(a, b Target) int {
-		return cmp.Or(cmp.Compare(slices.Index(longest, b.Path), slices.Index(longest, a.Path)), strings.Compare(a.Path, b.Path))
-	})
+	slices.SortFunc(targets, func(a, b Target) int { return strings.Compare(a.Path, b.Path) })
 	return targets, errors.Join(errs...)
 }
 
-// Root lists the packages of the root module of this repository which have
+// RootTargets lists the packages of the root module of this repository which have
 // tests, and of the one in it. All of these tests are ours.
-func Root(ctx context.Context, repo string) ([]Target, error) {
-	p := &Plan{Tree: repo}
+func RootTargets(ctx context.Context, repo string, env []string) ([]Target, error) {
+	p := &Plan{Tree: repo, Env: env}
 	targets, err := p.targets(ctx, map[string]bool{"...": true, nested: true}, nil)
 	for i := range targets {
 		targets[i].Own = targets[i].Tests
@@ -390,114 +375,45 @@ func match(pattern, dir string) bool {
 	return dir == pattern
 }
 
-// Packages returns those targets which meet a condition.
-func Packages(targets []Target, condition func(Target) bool) []testrun.Package {
-	var packages []testrun.Package
-	for _, t := range targets {
-		if condition(t) {
-			packages = append(packages, t.Package)
-		}
-	}
-	return packages
-}
+// GatesVariable is the environment variable which says what the tests of [Plan.Overlay] find.
+const GatesVariable = "CARRY_FEATURE_GATES"
 
-// OwnUnit are the packages with unit tests of ours, without upstream's tests in them.
-func (p *Plan) OwnUnit() []Target {
-	targets := slices.DeleteFunc(slices.Clone(p.Unit), func(t Target) bool { return len(t.Own) == 0 })
-	for i, t := range targets {
-		targets[i].Skip = slices.DeleteFunc(slices.Clone(t.Tests), func(name string) bool { return slices.Contains(t.Own, name) })
-	}
-	return targets
-}
+// What GatesVariable can be. Without it, all is as upstream's tests expect.
+const (
+	// gatesOff turns off those gates that are on by default.
+	gatesOff = "off"
+	// gatesOn turns the gates on.
+	gatesOn = "on"
+	// gatesForced turns them on also where a constructor is told otherwise.
+	gatesForced = "forced"
+)
 
-// GatesOn returns how to run upstream's tests with the feature gates on. Our
-// own tests are left out: each of them says itself whether its feature is on.
-func (p *Plan) GatesOn(dir string) (targets []Target, flag string, err error) {
+// Overlay prepares the replacements with which all tests of the tree are compiled, in a
+// folder. One binary serves for all ways to run a package: linking takes long.
+func (p *Plan) Overlay(dir string) (*testrun.Overlay, error) {
 	o, err := testrun.NewOverlay(dir)
-	if err != nil {
-		return nil, "", err
+	if err != nil || len(p.Gates) == 0 {
+		return o, err
 	}
-	if _, err := p.Exceptions(); err != nil {
-		return nil, "", err
-	}
-	for _, t := range p.Unit {
+	for _, t := range slices.Concat(p.Unit, p.Integration) {
 		if !t.Gated || t.OnlyOurs() {
-			continue
-		}
-		t.Skip = slices.Concat(t.Own, p.exceptionsIn(t))
-		t.Proof = testrun.GateProof
-		if err := o.GateFile(t.Dir, t.Name, "", p.Gates); err != nil {
-			return nil, "", err
-		}
-		targets = append(targets, t)
-	}
-	if err := o.GatesOffBefore(p.Tree, p.emulated, p.Gates, p.needed); err != nil {
-		return nil, "", err
-	}
-	for _, f := range forced {
-		if !slices.Contains(p.Gates, f.gate) {
-			continue
-		}
-		if err := o.SetFields(filepath.Join(p.Tree, f.path), f.functions, f.parameter, f.fields...); err != nil {
-			return nil, "", fmt.Errorf("turning on %s: %w", f.gate, err)
-		}
-	}
-	flag, err = o.Flag()
-	return targets, flag, err
-}
-
-// GatesVariable is the environment variable which turns the feature gates on
-// in the binaries that Compile builds.
-const GatesVariable = "CARRY_FEATURE_GATES_ON"
-
-// UpstreamIntegration are those of the compiled packages with integration tests of upstream,
-// as they run with the feature gates on.
-func (p *Plan) UpstreamIntegration(compiled []Target) []Target {
-	targets := slices.DeleteFunc(slices.Clone(compiled), Target.OnlyOurs)
-	for i, t := range targets {
-		targets[i].Skip = p.exceptionsIn(t)
-	}
-	return targets
-}
-
-// Compile builds the binaries of the integration tests into a directory. One binary
-// serves for both, with the gates off and on: linking takes long.
-func (p *Plan) Compile(ctx context.Context, dir string, progress func(Target), failed func(Target, error)) ([]Target, error) {
-	o, err := testrun.NewOverlay(filepath.Join(dir, "overlay"))
-	if err != nil {
-		return nil, err
-	}
-	for _, t := range p.Integration {
-		if t.OnlyOurs() {
 			continue
 		}
 		if err := o.GateFile(t.Dir, t.Name, GatesVariable, p.Gates); err != nil {
 			return nil, err
 		}
 	}
-	if err := o.GatesOffBefore(p.Tree, p.emulated, p.Gates, p.needed); err != nil {
+	if err := o.GatesOffBefore(p.Tree, GatesVariable, p.emulated, p.Gates, p.needed); err != nil {
 		return nil, err
 	}
-	flag, err := o.Flag()
-	if err != nil {
-		return nil, err
-	}
-	var targets []Target
-	for _, t := range p.Integration {
-		progress(t)
-		if !t.OnlyOurs() {
-			t.Proof = testrun.GateProof
-		}
-		t.Binary = filepath.Join(dir, strings.ReplaceAll(strings.TrimPrefix(t.Path, "k8s.io/kubernetes/test/integration/"), "/", "-")+".test")
-		err := sys.Run(ctx, sys.Command(ctx, p.Tree, p.Env, "go", "test", "-c", flag, "-o", t.Binary, t.Path))
-		if ctx.Err() != nil {
-			return nil, err
-		}
-		if err != nil {
-			failed(t, err)
+	for _, f := range forced {
+		if !slices.Contains(p.Gates, f.gate) {
 			continue
 		}
-		targets = append(targets, t)
+		condition := fmt.Sprintf("os.Getenv(%q) == %q", GatesVariable, gatesForced)
+		if err := o.SetFields(filepath.Join(p.Tree, f.path), condition, f.functions, f.parameter, f.fields...); err != nil {
+			return nil, fmt.Errorf("turning on %s: %w", f.gate, err)
+		}
 	}
-	return targets, nil
+	return o, nil
 }

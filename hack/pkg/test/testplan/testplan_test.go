@@ -25,6 +25,7 @@ import (
 	"strings"
 	"testing"
 
+	"kubernetes-dra/hack/pkg/git"
 	"kubernetes-dra/hack/pkg/test/testrun"
 	"kubernetes-dra/hack/pkg/tree/ledger"
 )
@@ -244,10 +245,9 @@ func TestPlan(t *testing.T) {
 	}; !slices.Equal(got, want) {
 		t.Errorf("unit:\nwant %v\ngot  %v", want, got)
 	}
-	// Those that take longest come first.
 	if got, want := paths(p.Integration), []string{
-		"k8s.io/kubernetes/test/integration/dra/reservedfor",
 		"k8s.io/kubernetes/test/integration/dra",
+		"k8s.io/kubernetes/test/integration/dra/reservedfor",
 	}; !slices.Equal(got, want) {
 		t.Errorf("integration:\nwant %v\ngot  %v", want, got)
 	}
@@ -259,13 +259,6 @@ func TestPlan(t *testing.T) {
 	if !controller.Race || !controller.Gated || controller.OnlyOurs() || !slices.Equal(controller.Own, []string{"FuzzReservedFor", "TestReservedFor"}) {
 		t.Errorf("unexpected: %+v", controller)
 	}
-	if got := controller.FuzzTests(); !slices.Equal(got, []string{"FuzzReservedFor"}) {
-		t.Errorf("fuzz targets: %v", got)
-	}
-	ours := p.OwnUnit()
-	if len(ours) != 1 || ours[0].Path != controller.Path || !slices.Equal(ours[0].Skip, []string{"TestController"}) {
-		t.Errorf("our tests alone: %+v", ours)
-	}
 	if api := find(t, p.Unit, "k8s.io/api"); api.Race || api.Gated || len(api.Own) > 0 {
 		t.Errorf("unexpected: %+v", api)
 	}
@@ -274,29 +267,159 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// TestGatesOn runs tests of upstream with the gate on, including the one which
-// depends on a constructor.
-func TestGatesOn(t *testing.T) {
-	p := newPlan(t)
-	t.Setenv("WANT_ON", "true")
-	targets, flag, err := p.GatesOn(filepath.Join(t.TempDir(), "overlay"))
+// prepare makes a git repository of the tree, as each tree is one, and prepares the plan.
+func prepare(t *testing.T, p *Plan, in Inputs) *Prepared {
+	t.Helper()
+	repo := git.Dir(p.Tree)
+	for _, args := range [][]string{{"init", "--quiet"}, {"add", "--all"}} {
+		if _, err := repo.Run(t.Context(), args...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r, err := p.Prepare(t.Context(), filepath.Join(t.TempDir(), "test"), in)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if slices.Contains(paths(targets), "k8s.io/api") {
-		t.Error("a staging module does not know about feature gates")
+	return r
+}
+
+// run runs units, and returns what the screen shows.
+func run(t *testing.T, r *Prepared, units []Unit, env ...string) (passed int, out string, err error) {
+	t.Helper()
+	var b bytes.Buffer
+	runner := &testrun.Runner{Out: &b, LogDir: t.TempDir()}
+	var jobs []testrun.Job
+	for _, u := range units {
+		jobs = append(jobs, testrun.Job{
+			Name: u.Name(), Package: u.Path, Dir: u.Dir, Build: r.Build(u), Env: slices.Concat(r.Env, u.Env, env),
+			Tests: u.Tests, Own: u.Target.Own, Only: u.Only, Skip: u.Skip, Proof: u.Proof, Flags: u.Flags,
+		})
 	}
-	var out bytes.Buffer
-	r := &testrun.Runner{Out: &out, LogDir: t.TempDir()}
-	if err := r.Run(context.Background(), testrun.Step{Name: "on", Dir: p.Tree, Flags: []string{flag},
-		Packages: Packages(targets, func(Target) bool { return true })}); err != nil {
+	if err := runner.Run(t.Context(), jobs, nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Summary(); err != nil {
-		t.Errorf("%v\n%s", err, out.String())
+	err = runner.Summary()
+	return runner.Total().Passed, b.String(), err
+}
+
+func inMode(units []Unit, mode string, paths ...string) []Unit {
+	return slices.DeleteFunc(slices.Clone(units), func(u Unit) bool {
+		return u.Mode != mode || len(paths) > 0 && !slices.Contains(paths, u.Path)
+	})
+}
+
+// Each package has its units: ours is tested for races, upstream's once more with the gates on,
+// ours alone as well.
+func TestUnits(t *testing.T) {
+	r := prepare(t, newPlan(t), Inputs{})
+	var got []string
+	for _, u := range slices.Concat(r.Units, r.Own) {
+		got = append(got, u.Name())
 	}
-	if !bytes.HasSuffix(out.Bytes(), []byte("\n5 passed, 0 failed, 0 skipped\n")) {
-		t.Errorf("expected the three tests of upstream:\n%s", out.String())
+	slices.Sort(got)
+	want := []string{
+		"1.36 gates-on pkg/controller/resourceclaim", "1.36 gates-on pkg/features", "1.36 gates-on pkg/kubelet/other",
+		"1.36 generators generated.patch",
+		"1.36 integration test/integration/dra", "1.36 integration test/integration/dra/reservedfor",
+		"1.36 integration-gates-on test/integration/dra",
+		"1.36 own-integration test/integration/dra/reservedfor", "1.36 own-race pkg/controller/resourceclaim",
+		"1.36 race pkg/controller/resourceclaim",
+		"1.36 unit k8s.io/api", "1.36 unit pkg/features", "1.36 unit pkg/kubelet/other",
+		"1.36 vet k8s.io/api", "1.36 vet pkg/controller/resourceclaim", "1.36 vet pkg/features", "1.36 vet pkg/kubelet/other",
+		"1.36 vet pkg/registry/resource/rest", "1.36 vet test/integration/dra", "1.36 vet test/integration/dra/reservedfor",
+		"1.36 vet test/integration/scheduler_perf/dra/reservedfor", "1.36 vet test/integration/util",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("units:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	if own := inMode(r.Own, "own-race")[0]; !slices.Equal(own.Only, []string{"FuzzReservedFor", "TestReservedFor"}) || own.Key != inMode(r.Units, Race)[0].Key {
+		t.Errorf("unexpected: %+v", own)
+	}
+}
+
+// TestKeys changes one thing after the other, and looks which results are owed: those, and no
+// others, that depend on it.
+func TestKeys(t *testing.T) {
+	const controller, features, api, ours = "pkg/controller/resourceclaim", "pkg/features", "k8s.io/api", "test/integration/dra/reservedfor"
+	write := func(name, content string) func(*testing.T, *Plan, *Inputs) {
+		return func(t *testing.T, p *Plan, _ *Inputs) {
+			name := filepath.Join(p.Tree, filepath.FromSlash(name))
+			old, _ := os.ReadFile(name)
+			if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(name, append(old, content...), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	only := func(names ...string) func(Unit) bool {
+		return func(u Unit) bool { return slices.Contains(names, strings.TrimPrefix(u.Path, "k8s.io/kubernetes/")) }
+	}
+	modes := func(modes ...string) func(Unit) bool {
+		return func(u Unit) bool { return slices.Contains(modes, u.Whole()) }
+	}
+	for name, tc := range map[string]struct {
+		change func(*testing.T, *Plan, *Inputs)
+		owed   func(Unit) bool
+	}{
+		"nothing":    {func(*testing.T, *Plan, *Inputs) {}, only()},
+		"a document": {write("docs/x.md", "x"), only()},
+		"our file":   {write(controller+"/reservedfor.go", "\nvar X int\n"), only(controller)},
+		"our test":   {write(controller+"/reservedfor_test.go", "\nvar x int\n"), only(controller)},
+		"seam":       {write(controller+"/controller.go", "\nvar X int\n"), only(controller)},
+		"testdata":   {write("staging/src/k8s.io/api/testdata/x.json", "{}"), only(api)},
+		"what many import": {write("staging/src/k8s.io/component-base/featuregate/feature_gate.go", "\nvar X int\n"), func(u Unit) bool {
+			return only(controller, features, "pkg/kubelet/other", "test/integration/dra")(u)
+		}},
+		"Go":         {func(_ *testing.T, _ *Plan, in *Inputs) { in.Go = "go1.27" }, func(u Unit) bool { return u.Mode != Generators }},
+		"etcd":       {func(_ *testing.T, _ *Plan, in *Inputs) { in.Etcd = "v4" }, modes(Integration, IntegrationGatesOn)},
+		"generators": {func(_ *testing.T, _ *Plan, in *Inputs) { in.Generated = "x" }, modes(Generators)},
+		"a flag": {func(t *testing.T, _ *Plan, _ *Inputs) {
+			old := integrationFlags
+			integrationFlags = []string{"timeout=1h"}
+			t.Cleanup(func() { integrationFlags = old })
+		}, modes(Integration, IntegrationGatesOn)},
+		"a test that is left out": {func(_ *testing.T, p *Plan, _ *Inputs) {
+			p.exceptions = []ledger.UpstreamTest{{Dir: features, Test: "TestFeatures", Why: "w"}}
+		}, func(u Unit) bool { return u.Mode == GatesOn && only(features)(u) }},
+		// All that have upstream's tests know the gates, which are compiled into them.
+		"a gate": {func(_ *testing.T, p *Plan, _ *Inputs) { p.Gates = append(p.Gates, "DRAOther") }, func(u Unit) bool {
+			return only(controller, features, "pkg/kubelet/other", "test/integration/dra")(u) || modes(Integration)(u)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, in := newPlan(t), Inputs{Go: "go1.26", Etcd: "v3", Generated: "sum"}
+			before := prepare(t, p, in)
+			tc.change(t, p, &in)
+			after := prepare(t, p, in)
+			units, changed := slices.Concat(before.Units, before.Own), slices.Concat(after.Units, after.Own)
+			if len(units) != len(changed) {
+				t.Fatalf("%d units, and %d after it", len(units), len(changed))
+			}
+			for i, u := range units {
+				if owed := u.Key != changed[i].Key; owed != tc.owed(u) {
+					t.Errorf("%s: owed %t, want %t", u.Name(), owed, tc.owed(u))
+				}
+			}
+		})
+	}
+}
+
+// TestGatesOn runs tests of upstream with the gate on, including the one which
+// depends on a constructor, and as they are, with the same binaries.
+func TestGatesOn(t *testing.T) {
+	p := newPlan(t)
+	r := prepare(t, p, Inputs{})
+	if units := inMode(r.Units, GatesOn, "k8s.io/api"); len(units) > 0 {
+		t.Error("a staging module does not know about feature gates")
+	}
+	passed, out, err := run(t, r, inMode(r.Units, GatesOn), "WANT_ON=true")
+	if err != nil || passed != 5 {
+		t.Errorf("expected the three tests of upstream, and two sub-tests: %d, %v\n%s", passed, err, out)
+	}
+	if _, out, err := run(t, r, inMode(r.Units, UnitTests)); err != nil {
+		t.Errorf("the gates are on although nobody asked for that: %v\n%s", err, out)
 	}
 
 	// The proof fails if some test turns the gate off for good.
@@ -305,21 +428,15 @@ func TestGatesOn(t *testing.T) {
 	if err := os.WriteFile(features, []byte(content), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	out.Reset()
-	r = &testrun.Runner{Out: &out, LogDir: t.TempDir()}
-	if err := r.Run(context.Background(), testrun.Step{Name: "on", Dir: p.Tree, Flags: []string{flag},
-		Packages: Packages(targets, func(t Target) bool { return t.Path == "k8s.io/kubernetes/pkg/features" })}); err != nil {
-		t.Fatal(err)
-	}
-	if err := r.Summary(); err == nil {
-		t.Errorf("expected the proof to fail:\n%s", out.String())
+	if _, out, err := run(t, r, inMode(r.Units, GatesOn, "k8s.io/kubernetes/pkg/features")); err == nil {
+		t.Errorf("expected the proof to fail:\n%s", out)
 	}
 
 	// A constructor that cannot be found is an error.
 	if err := os.WriteFile(filepath.Join(p.Tree, "pkg/controller/resourceclaim/controller.go"), []byte("package resourceclaim\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := p.GatesOn(filepath.Join(t.TempDir(), "overlay")); err == nil {
+	if _, err := p.Overlay(filepath.Join(t.TempDir(), "overlay")); err == nil {
 		t.Error("expected an error")
 	}
 }
@@ -393,18 +510,10 @@ const gateTesting = "staging/src/k8s.io/component-base/featuregate/testing/featu
 // testFeaturesWithGatesOn runs the tests of pkg/features.
 func testFeaturesWithGatesOn(t *testing.T, p *Plan) {
 	t.Helper()
-	targets, flag, err := p.GatesOn(filepath.Join(t.TempDir(), "overlay"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var out bytes.Buffer
-	r := &testrun.Runner{Out: &out, LogDir: t.TempDir()}
-	if err := r.Run(context.Background(), testrun.Step{Name: "on", Dir: p.Tree, Flags: []string{flag},
-		Packages: Packages(targets, func(t Target) bool { return t.Path == "k8s.io/kubernetes/pkg/features" })}); err != nil {
-		t.Fatal(err)
-	}
-	if err := r.Summary(); err != nil || strings.Contains(out.String(), "\n0 passed") {
-		t.Errorf("%v\n%s", err, out.String())
+	r := prepare(t, p, Inputs{})
+	passed, out, err := run(t, r, inMode(r.Units, GatesOn, "k8s.io/kubernetes/pkg/features"), "WANT_ON=true")
+	if err != nil || passed == 0 {
+		t.Errorf("%v\n%s", err, out)
 	}
 }
 
@@ -412,7 +521,6 @@ func testFeaturesWithGatesOn(t *testing.T, p *Plan) {
 // feature gates is that of 1.34 and older.
 func TestGatesOnOlderRelease(t *testing.T) {
 	p := newPlan(t)
-	t.Setenv("WANT_ON", "true")
 	makeOlder(t, p)
 	testFeaturesWithGatesOn(t, p)
 }
@@ -451,48 +559,23 @@ func TestExceptions(t *testing.T) {
 	if _, err := p.Exceptions(); err == nil || !strings.Contains(err.Error(), "TestFails") {
 		t.Errorf("a test that is gone must be an error, got: %v", err)
 	}
-	dir := filepath.Join(p.Tree, filepath.FromSlash(dirInTree))
-	p.Unit = []Target{{
-		Package: testrun.Package{Path: "k8s.io/kubernetes/" + dirInTree, Dir: dir, Own: []string{"TestOurs"}},
-		Name:    "x",
-		Tests:   []string{"TestFails", "TestOther", "TestOurs"},
-		Gated:   true,
-	}}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	p.Gates = nil
-	targets, _, err := p.GatesOn(filepath.Join(t.TempDir(), "overlay"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := []string{"TestOurs", "TestFails"}
-	if len(targets) != 1 || !slices.Equal(targets[0].Skip, want) {
-		t.Errorf("got %+v, want to skip %q", targets, want)
-	}
-	if len(p.Unit[0].Own) != 1 {
-		t.Errorf("what is ours changed: %q", p.Unit[0].Own)
-	}
-}
-
-// The same for integration tests, where it may be a sub-test.
-func TestExceptionsIntegration(t *testing.T) {
-	const subTest = "TestAll/default/Pod"
-	p := &Plan{Tree: "/tree", exceptions: []ledger.UpstreamTest{{Dir: "test/integration/x", Test: subTest, Why: "w"}}}
-	p.Integration = []Target{
-		{Package: testrun.Package{Dir: "/tree/test/integration/x"}, Tests: []string{"TestAll"}},
-		{Package: testrun.Package{Dir: "/tree/test/integration/y"}, Tests: []string{"TestAll"}},
-		{Package: testrun.Package{Dir: "/tree/test/integration/z", Own: []string{"TestOurs"}}, Tests: []string{"TestOurs"}},
-	}
-	if got, err := p.Exceptions(); err != nil || len(got) != 1 {
-		t.Errorf("got %v, %v, want one", got, err)
-	}
-	got := p.UpstreamIntegration(p.Integration)
-	if len(got) != 2 || !slices.Equal(got[0].Skip, []string{subTest}) || len(got[1].Skip) > 0 {
-		t.Errorf("got %+v, want two packages, the first without %s", got, subTest)
-	}
-	if len(p.Integration) != 3 || len(p.Integration[0].Skip) > 0 {
-		t.Errorf("what runs with the gates off changed: %+v", p.Integration)
+	// It may be a sub-test, of an integration test as well.
+	p.exceptions = []ledger.UpstreamTest{{Dir: "pkg/features", Test: "TestFeatures/1.33", Why: "w"}, {Dir: "test/integration/dra", Test: "TestUpstream", Why: "w"}}
+	r := prepare(t, p, Inputs{})
+	for _, tc := range []struct {
+		mode, path string
+		skip       []string
+	}{
+		{UnitTests, "pkg/features", []string{testrun.GateProof}},
+		{GatesOn, "pkg/features", []string{"TestFeatures/1.33"}},
+		{GatesOn, "pkg/controller/resourceclaim", []string{"FuzzReservedFor", "TestReservedFor"}},
+		{Integration, "test/integration/dra", nil},
+		{IntegrationGatesOn, "test/integration/dra", []string{"TestUpstream"}},
+	} {
+		units := inMode(r.Units, tc.mode, "k8s.io/kubernetes/"+tc.path)
+		if len(units) != 1 || !slices.Equal(units[0].Skip, tc.skip) {
+			t.Errorf("%s %s: got %+v, want to skip %q", tc.mode, tc.path, units, tc.skip)
+		}
 	}
 }
 
@@ -517,36 +600,19 @@ features:
 	}
 }
 
-// TestCompile builds a binary for both states of the gates.
-func TestCompile(t *testing.T) {
+// One binary serves for both states of the gates. A package that does not compile does not
+// keep others from running.
+func TestIntegration(t *testing.T) {
 	p := newPlan(t)
-	targets, err := p.Compile(context.Background(), t.TempDir(), func(Target) {}, func(target Target, err error) { t.Errorf("%s: %v", target.Path, err) })
-	if err != nil {
+	r := prepare(t, p, Inputs{})
+	units := slices.Concat(inMode(r.Units, Integration), inMode(r.Units, IntegrationGatesOn))
+	if passed, out, err := run(t, r, units); err != nil || passed != 3 {
+		t.Errorf("%d passed, %v\n%s", passed, err, out)
+	}
+	if err := os.WriteFile(filepath.Join(p.Tree, "test/integration/dra/main_test.go"), []byte("package dra\n\nvar x int = \"\"\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	for _, value := range []string{"true", "false"} {
-		var out bytes.Buffer
-		r := &testrun.Runner{Out: &out, LogDir: t.TempDir()}
-		if err := r.Run(context.Background(), testrun.Step{Name: value, Env: []string{GatesVariable + "=" + value},
-			Packages: Packages(targets, func(t Target) bool { return !t.OnlyOurs() })}); err != nil {
-			t.Fatal(err)
-		}
-		if err := r.Summary(); err != nil {
-			t.Errorf("%v\n%s", err, out.String())
-		}
-		if !bytes.HasSuffix(out.Bytes(), []byte("\n1 passed, 0 failed, 0 skipped\n")) {
-			t.Errorf("unexpected result:\n%s", out.String())
-		}
-	}
-
-	if err := os.WriteFile(filepath.Join(p.Tree, "test/integration/dra/broken_test.go"), []byte("package dra\n\nvar x int = \"\"\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	failed := 0
-	if _, err := p.Compile(context.Background(), t.TempDir(), func(Target) {}, func(Target, error) { failed++ }); err != nil {
-		t.Fatal(err)
-	}
-	if failed != 1 {
-		t.Errorf("expected one package that does not build, got %d", failed)
+	if passed, out, err := run(t, r, units); err == nil || passed != 1 || !strings.Contains(out, "dra: does not build") {
+		t.Errorf("%d passed, %v\n%s", passed, err, out)
 	}
 }

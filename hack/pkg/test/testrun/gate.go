@@ -80,6 +80,9 @@ func (o *Overlay) Read(path string) ([]byte, error) {
 	return os.ReadFile(path)
 }
 
+// Replaced maps the paths to the files that stand in for them.
+func (o *Overlay) Replaced() map[string]string { return o.replace }
+
 // Flag writes the list of replacements and returns the flag for the go command.
 func (o *Overlay) Flag() (string, error) {
 	content, err := json.MarshalIndent(map[string]any{"Replace": o.replace}, "", "  ")
@@ -90,11 +93,10 @@ func (o *Overlay) Flag() (string, error) {
 	return "-overlay=" + file, os.WriteFile(file, content, 0o644)
 }
 
-// GateFile adds a test file to the package in the given directory. It turns feature
-// gates on before any test runs if the environment variable is set to "true", and always
-// if env is empty. Otherwise it turns off those which are on by default. Its test
-// [GateProof] passes if they are still like that at the end, that is if no test changed
-// one for good.
+// GateFile adds a test file to the package in the given directory. Before any test runs, it
+// turns feature gates on if the environment variable is "on" or "forced". If it is "off", it
+// turns off those which are on by default. Else it does nothing. Its test [GateProof]
+// passes if the gates are still like that at the end, that is if no test changed one for good.
 //
 // Tests that were written without knowledge of a feature do not set its gate, so
 // they run with the feature on then. The file belongs to the external test package
@@ -108,12 +110,13 @@ func (o *Overlay) GateFile(dir, pkg, env string, gates []string) error {
 		"\t\"k8s.io/component-base/featuregate\"\n" +
 		"\t_ \"k8s.io/kubernetes/pkg/features\"\n)\n\n")
 	fmt.Fprintf(&b, "var carryGates = %#v\n\n", gates)
-	condition := "true"
-	if env != "" {
-		condition = fmt.Sprintf("os.Getenv(%q) == \"true\"", env)
+	fmt.Fprintf(&b, "var carryGatesWanted = os.Getenv(%q)\n\n", env)
+	b.WriteString(`var carryGatesOn = carryGatesWanted == "on" || carryGatesWanted == "forced"
+
+func init() {
+	if carryGatesWanted == "" {
+		return
 	}
-	fmt.Fprintf(&b, "var carryGatesOn = %s\n\n", condition)
-	b.WriteString(`func init() {
 	for _, gate := range carryGates {
 		if !carryGatesOn && !utilfeature.DefaultFeatureGate.Enabled(featuregate.Feature(gate)) {
 			continue
@@ -146,8 +149,9 @@ const gateTesting = "staging/src/k8s.io/component-base/featuregate/testing"
 // exist yet, or was off.
 //
 // It also keeps those gates on which others depend when a test sets AllBeta, which sets
-// every gate that is beta, whether it was set before or not.
-func (o *Overlay) GatesOffBefore(tree, version string, gates, needed []string) error {
+// every gate that is beta, whether it was set before or not. All that happens only if the
+// environment variable is set.
+func (o *Overlay) GatesOffBefore(tree, env, version string, gates, needed []string) error {
 	dir := filepath.Join(tree, filepath.FromSlash(gateTesting))
 	source := filepath.Join(dir, "feature_gate.go")
 	src, err := o.Read(source)
@@ -162,7 +166,7 @@ func (o *Overlay) GatesOffBefore(tree, version string, gates, needed []string) e
 	// depends on. So it must not try.
 	setter, keepGates := several, "features = carryKeepGates(gate, features)"
 	keeper := `func carryKeepGates(gate featuregate.FeatureGate, features FeatureOverrides) FeatureOverrides {
-	if _, beta := features["AllBeta"]; !beta {
+	if _, beta := features["AllBeta"]; !beta || !carryGatesWanted {
 		return features
 	}
 	kept := FeatureOverrides{}
@@ -178,7 +182,7 @@ func (o *Overlay) GatesOffBefore(tree, version string, gates, needed []string) e
 `
 	if !bytes.Contains(src, []byte("func "+several+"(")) {
 		off, entry, emulated = one+"(tb, gate, f, false)", "SetFeatureGateEmulationVersionDuringTest", "ver"
-		setter, keepGates = one, `if f == "AllBeta" { defer carryKeepGates(tb, gate)() }`
+		setter, keepGates = one, `if f == "AllBeta" && carryGatesWanted { defer carryKeepGates(tb, gate)() }`
 		keeper = `func carryKeepGates(tb TB, gate featuregate.FeatureGate) func() {
 	var kept []string
 	for _, name := range %#v {
@@ -200,11 +204,12 @@ func (o *Overlay) GatesOffBefore(tree, version string, gates, needed []string) e
 `
 	}
 	var b strings.Builder
-	b.WriteString("package testing\n\nimport (\n\t\"k8s.io/apimachinery/pkg/util/version\"\n\t\"k8s.io/component-base/featuregate\"\n)\n\n")
+	b.WriteString("package testing\n\nimport (\n\t\"os\"\n\n\t\"k8s.io/apimachinery/pkg/util/version\"\n\t\"k8s.io/component-base/featuregate\"\n)\n\n")
+	fmt.Fprintf(&b, "var carryGatesWanted = os.Getenv(%q) != \"\"\n\n", env)
 	fmt.Fprintf(&b, keeper, needed)
 	fmt.Fprintf(&b, `func carryGatesOffBefore(tb TB, gate featuregate.FeatureGate, emulated *version.Version) {
 	tb.Helper()
-	if emulated.AtLeast(version.MustParse(%q)) {
+	if !carryGatesWanted || emulated.AtLeast(version.MustParse(%q)) {
 		return
 	}
 	for _, name := range %#v {
@@ -239,14 +244,15 @@ func (o *Overlay) Force(path, function, statement string) error {
 }
 
 // SetFields makes the first of some functions that has a parameter begin by setting
-// fields of it. It is a struct, or any number of them: then of one more.
-func (o *Overlay) SetFields(path string, functions []string, parameter string, fields ...string) error {
+// fields of it, if a condition holds, which may use package os. The parameter is a struct, or
+// any number of them: then of one more.
+func (o *Overlay) SetFields(path, condition string, functions []string, parameter string, fields ...string) error {
 	src, err := o.Read(path)
 	if err != nil {
 		return err
 	}
 	for _, function := range functions {
-		fn, fset, err := findFunction(src, function)
+		fn, fset, pkg, err := findFunction(src, function)
 		if err != nil {
 			continue
 		}
@@ -265,13 +271,19 @@ func (o *Overlay) SetFields(path string, functions []string, parameter string, f
 		for _, field := range fields {
 			statements = append(statements, parameter+"."+field+" = true")
 		}
-		return o.Force(path, function, strings.Join(statements, "; "))
+		// The file need not import os.
+		helper := "carryForce" + function
+		source := fmt.Sprintf("package %s\n\nimport \"os\"\n\nvar %s = %s\n", pkg, helper, condition)
+		if err := o.Add(filepath.Join(filepath.Dir(path), "zzz_carry_"+strings.ToLower(function)+".go"), []byte(source)); err != nil {
+			return err
+		}
+		return o.Force(path, function, "if "+helper+" { "+strings.Join(statements, "; ")+" }")
 	}
 	return fmt.Errorf("%s: no function %s has a parameter %s", path, strings.Join(functions, " or "), parameter)
 }
 
 func insertFirst(src []byte, function, statement string) ([]byte, error) {
-	fn, fset, err := findFunction(src, function)
+	fn, fset, _, err := findFunction(src, function)
 	if err != nil {
 		return nil, err
 	}
@@ -280,18 +292,19 @@ func insertFirst(src []byte, function, statement string) ([]byte, error) {
 	return slices.Concat(src[:at], []byte(" "+statement+";"), src[at:]), nil
 }
 
-func findFunction(src []byte, function string) (*ast.FuncDecl, *token.FileSet, error) {
+// findFunction returns a function, and the name of its package.
+func findFunction(src []byte, function string) (*ast.FuncDecl, *token.FileSet, string, error) {
 	fset := token.NewFileSet()
 	file, err := parser.ParseFile(fset, "", src, parser.SkipObjectResolution)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, "", err
 	}
 	for _, decl := range file.Decls {
 		if fn, ok := decl.(*ast.FuncDecl); ok && fn.Recv == nil && fn.Name.Name == function && fn.Body != nil {
-			return fn, fset, nil
+			return fn, fset, file.Name.Name, nil
 		}
 	}
-	return nil, nil, fmt.Errorf("there is no function %s", function)
+	return nil, nil, "", fmt.Errorf("there is no function %s", function)
 }
 
 // TestFunctions returns the names of the functions in Go test files which "go test"

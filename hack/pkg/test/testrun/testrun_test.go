@@ -20,8 +20,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -61,17 +61,31 @@ func attempt(name string) int {
 }
 `
 
-func runStep(t *testing.T, dir string, step Step) (*Runner, string, error) {
+// run tests package p of a module, and returns what the screen shows.
+func run(t *testing.T, dir string, j Job, flags ...string) (*Runner, string, error) {
 	t.Helper()
 	var out bytes.Buffer
 	r := &Runner{Out: &out, LogDir: filepath.Join(dir, "logs")}
-	step.Dir = dir
-	step.Env = append(step.Env, "COUNT_DIR="+dir, "GOFLAGS=-mod=mod", "GOWORK=off")
-	if err := r.Run(context.Background(), step); err != nil {
+	env := append(os.Environ(), "COUNT_DIR="+dir, "GOFLAGS=-mod=mod", "GOWORK=off")
+	j.Name, j.Package, j.Dir, j.Env = "job", "example.com/m/p", filepath.Join(dir, "p"), append(env, j.Env...)
+	j.Build = &Build{Dir: dir, Env: env, Flags: flags, Out: filepath.Join(dir, "bin")}
+	j.Repeat = "repeat%s"
+	if files, err := filepath.Glob(filepath.Join(dir, "p", "*_test.go")); err != nil {
+		t.Fatal(err)
+	} else if j.Tests == nil {
+		j.Tests, _ = TestFunctions(files...)
+	}
+	if err := r.Run(context.Background(), []Job{j}, nil); err != nil {
 		t.Fatal(err)
 	}
 	err := r.Summary()
 	return r, out.String(), err
+}
+
+// counts are the totals in short.
+func counts(r *Runner) string {
+	total := r.Total()
+	return fmt.Sprintf("%d passed, %d failed, %d skipped", total.Passed, total.Failed, total.Skipped)
 }
 
 func count(t *testing.T, dir, name string) int {
@@ -83,45 +97,12 @@ func count(t *testing.T, dir, name string) int {
 	return len(content)
 }
 
-func lastLine(out string) string {
-	lines := strings.Split(strings.TrimRight(out, "\n"), "\n")
-	return lines[len(lines)-1]
-}
-
 func expect(t *testing.T, out string, patterns ...string) {
 	t.Helper()
 	for _, pattern := range patterns {
 		if !regexp.MustCompile(pattern).MatchString(out) {
 			t.Errorf("no match for %q in:\n%s", pattern, out)
 		}
-	}
-}
-
-func TestSummaryOfSeveral(t *testing.T) {
-	var out bytes.Buffer
-	one := &Runner{Out: &out}
-	other := &Runner{Out: &out, Prefix: "1.34: "}
-	one.Do("check", func() error { return nil })
-	other.Do("check", func() error { return nil })
-	other.Do("broken", func() error { return errors.New("out of order") })
-	if err := one.Summary(other); err == nil {
-		t.Error("no error although a check of the other runner failed")
-	}
-	expect(t, out.String(),
-		`(?m)^=== check$`, `(?m)^=== 1\.34: check$`, `(?m)^  FAIL  1\.34: broken\n +\| out of order$`,
-		`(?m)^--- FAIL 1\.34: broken\n    \| out of order$`, `(?m)^Failed \(1\):\n    1\.34: broken\n        \| out of order$`,
-		`(?m)^check +1 passed`, `(?m)^1\.34: check +1 passed`, `(?m)^1\.34: broken +0 passed +1 failed`)
-	if got, want := lastLine(out.String()), "2 passed, 1 failed, 0 skipped"; got != want {
-		t.Errorf("last line %q, want %q", got, want)
-	}
-	if total, steps := one.Counts(); total != (Count{Passed: 1}) || len(steps) != 1 {
-		t.Errorf("counts of one alone: %+v, %+v", total, steps)
-	}
-	if total, steps := one.Counts(other); total != (Count{Passed: 2, Failed: 1}) || len(steps) != 3 || steps[2].Name != "1.34: broken" || steps[2].Failed != 1 {
-		t.Errorf("counts of both: %+v, %+v", total, steps)
-	}
-	if err := one.Summary(); err != nil {
-		t.Errorf("alone: %v", err)
 	}
 }
 
@@ -133,7 +114,7 @@ func TestSaid(t *testing.T) {
 		tail, want []string
 	}{
 		{"nothing", nil, nil},
-		{"a check", []string{"1", "2", "3", "4"}, []string{"2", "3", "4"}},
+		{"a check", []string{"1", "2", "3", "4"}, []string{"1", "2", "3", "4"}},
 		{"a test", []string{"    a_test.go:1: one", "    a_test.go:2: two", "    a_test.go:3: three", "    main_test.go:4: four", "kubectl get pods:", "NAME"},
 			[]string{"    a_test.go:2: two", "    a_test.go:3: three", "    main_test.go:4: four"}},
 		{"a long line", []string{long}, []string{strings.ToValidUTF8(long[:maxSaidLine], "") + "…"}},
@@ -221,44 +202,44 @@ func TestZ(t *testing.T) { attempt("z") }
 		},
 		"upstream, second attempt": {
 			test: flaky, needed: "2",
-			counts: map[string]int{"stable": 1, "skipped": 1, "good": 1, "too": 1, "flaky": 2},
-			out:    []string{`run again \(1\)`, `example.com/m/p TestFlaky \(step\): run again 1 times, passed then`},
+			counts: map[string]int{"stable": 1, "skipped": 1, "good": 2, "too": 2, "flaky": 2},
+			out:    []string{`run again \(1\)`, `again job: TestFlaky`, `job: TestFlaky`},
 			last:   "5 passed, 0 failed, 1 skipped",
 		},
 		"upstream, third attempt": {
 			test: flaky, needed: "3",
-			counts: map[string]int{"stable": 1, "good": 2, "too": 2, "flaky": 3},
-			out:    []string{`TestFlaky \(step\): run again 2 times, passed then`},
+			counts: map[string]int{"stable": 1, "good": 3, "too": 3, "flaky": 3},
+			out:    []string{`run again \(2\)`},
 			last:   "5 passed, 0 failed, 1 skipped",
 		},
 		"upstream, never": {
 			test: flaky, needed: "100", fails: true,
 			counts: map[string]int{"stable": 1, "flaky": 3},
-			out:    []string{`(?m)^  FAIL  example.com/m/p  .*\n        TestFlaky/bad\n        \| (.*\n        \| )*.*attempt 1 is not good enough`, `--- FAIL example.com/m/p TestFlaky/bad \(step\)`, `attempt 3 is not good enough`, `run again 2 times, failed again`},
+			out:    []string{`(?m)FAIL  1/1  job .*\n        job TestFlaky/bad\n        \| .*attempt 3 is not good enough\n        again: repeat --run '\^TestFlaky\$/\^bad\$'$`, `--- FAIL job TestFlaky/bad`},
 			last:   "3 passed, 1 failed, 1 skipped",
 		},
 		"ours": {
 			test: flaky, needed: "2", own: []string{"TestFlaky", "TestSkipped"}, fails: true,
 			counts: map[string]int{"flaky": 1},
-			out:    []string{`--- FAIL example.com/m/p TestFlaky/bad`, `tests that were skipped \(1\):\n\s+example.com/m/p TestSkipped \(step\): not here`},
+			out:    []string{`--- FAIL job TestFlaky/bad`, `tests that were skipped \(1\):\n\s+job TestSkipped: not here`},
 			last:   "3 passed, 1 failed, 1 skipped",
 		},
 		"upstream, needs a part that passed": {
 			test:   parts,
-			counts: map[string]int{"before": 2, "after": 3},
-			out:    []string{`TestParts \(step\): run again 2 times, passed then`},
+			counts: map[string]int{"before": 2, "after": 2},
+			out:    []string{`run again \(1\)`},
 			last:   "3 passed, 0 failed, 0 skipped",
 		},
 		"leak": {
 			test: leak, needed: "2", own: []string{"TestOurs"},
-			counts: map[string]int{"stable": 2, "ours": 1, "main": 2},
-			out:    []string{`\(all tests\) \(step\): run again 1 times, passed then`},
+			counts: map[string]int{"stable": 2, "ours": 2, "main": 2},
+			out:    []string{`run again \(1\)`},
 			last:   "2 passed, 0 failed, 0 skipped",
 		},
 		"leak, never": {
 			test: leak, needed: "100", own: []string{"TestOurs"}, fails: true,
-			counts: map[string]int{"stable": 3, "ours": 1, "main": 3},
-			out:    []string{`no test in particular`, `failed again`},
+			counts: map[string]int{"stable": 3, "ours": 3, "main": 3},
+			out:    []string{`no test in particular`},
 			last:   "2 passed, 1 failed, 0 skipped",
 		},
 		"leak, only ours": {
@@ -283,7 +264,7 @@ func TestZ(t *testing.T) { attempt("z") }
 				"p/attempt.go": attempts,
 				"p/p_test.go":  strings.ReplaceAll(tc.test, "NEEDED", tc.needed),
 			})
-			_, out, err := runStep(t, dir, Step{Name: "step", Packages: []Package{{Path: "example.com/m/p", Own: tc.own}}})
+			r, out, err := run(t, dir, Job{Own: tc.own})
 			if (err != nil) != tc.fails {
 				t.Errorf("unexpected error %v:\n%s", err, out)
 			}
@@ -293,10 +274,10 @@ func TestZ(t *testing.T) { attempt("z") }
 				}
 			}
 			expect(t, out, tc.out...)
-			if tc.last != "" && lastLine(out) != tc.last {
-				t.Errorf("want as last line %q, got:\n%s", tc.last, out)
+			if tc.last != "" && counts(r) != tc.last {
+				t.Errorf("want %q, got %q:\n%s", tc.last, counts(r), out)
 			}
-			if _, err := os.Stat(filepath.Join(dir, "logs", "step", "example.com-m-p.log")); err != nil {
+			if _, err := os.Stat(filepath.Join(dir, "logs", "job.log")); err != nil {
 				t.Error(err)
 			}
 		})
@@ -306,65 +287,49 @@ func TestZ(t *testing.T) { attempt("z") }
 func TestProblems(t *testing.T) {
 	for name, tc := range map[string]struct {
 		files map[string]string
-		paths []string
 		proof string
 		out   []string
 	}{
 		"does not build": {
 			files: map[string]string{"p/p.go": "package p\n\nvar x int = \"no\"\n", "p/p_test.go": "package p\n\nimport \"testing\"\n\nfunc TestX(t *testing.T) {}\n"},
-			paths: []string{"example.com/m/p"},
-			out:   []string{`--- FAIL example.com/m/p \(step\): does not build`, `p/p.go:3`, `(?m)^  BUILD .*\n +\| # example.com/m/p .*\n +\| p/p.go:3`},
-		},
-		"unknown package": {
-			files: map[string]string{"p/p.go": "package p\n"},
-			paths: []string{"example.com/m/q"},
-			out:   []string{`--- FAIL example.com/m/q`},
+			out:   []string{`--- FAIL job: does not build`, `p/p.go:3`},
 		},
 		"no tests": {
 			files: map[string]string{"p/p.go": "package p\n", "p/p_test.go": "package p\n"},
-			paths: []string{"example.com/m/p"},
 			out:   []string{`ran no test at all`},
 		},
 		"no proof": {
 			files: map[string]string{"p/p_test.go": "package p\n\nimport \"testing\"\n\nfunc TestX(t *testing.T) {}\n"},
-			paths: []string{"example.com/m/p"},
 			proof: "TestProof",
-			out:   []string{`--- FAIL example.com/m/p TestProof \(step\): not seen to pass`},
+			out:   []string{`--- FAIL job TestProof: not seen to pass`},
 		},
 		"skipped proof": {
 			files: map[string]string{"p/p_test.go": "package p\n\nimport \"testing\"\n\nfunc TestProof(t *testing.T) { t.Skip() }\nfunc TestX(t *testing.T) {}\n"},
-			paths: []string{"example.com/m/p"},
 			proof: "TestProof",
-			out:   []string{`--- FAIL example.com/m/p TestProof \(step\): not seen to pass`},
+			out:   []string{`--- FAIL job TestProof: not seen to pass`},
 		},
 		"timeout": {
 			files: map[string]string{"p/p_test.go": "package p\n\nimport \"testing\"\n\nfunc TestX(t *testing.T) { select {} }\n"},
-			paths: []string{"example.com/m/p"},
-			out:   []string{`TestX \(step\): did not finish`, `timed out`, `failed again`},
+			out:   []string{`TestX: did not finish`, `timed out`},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dir := module(t, tc.files)
-			step := Step{Name: "step", Flags: []string{"-timeout=2s"}}
-			for _, path := range tc.paths {
-				step.Packages = append(step.Packages, Package{Path: path, Proof: tc.proof})
-			}
-			_, out, err := runStep(t, dir, step)
-			if err == nil {
+			r, out, err := run(t, dir, Job{Proof: tc.proof, Flags: []string{"timeout=2s"}})
+			if err == nil || r.Total().Failed == 0 {
 				t.Errorf("expected an error:\n%s", out)
 			}
 			expect(t, out, tc.out...)
-			expect(t, lastLine(out), `^\d+ passed, [1-9]\d* failed, \d+ skipped$`)
 		})
 	}
 }
 
-// TestBinary runs a compiled test: in its directory, with the same rules.
-func TestBinary(t *testing.T) {
+// A job runs in its directory, with its environment, without what is to be skipped. It says
+// what it read.
+func TestJob(t *testing.T) {
 	dir := module(t, map[string]string{
-		"p/attempt.go": attempts,
-		"p/data":       "here",
+		"p/data": "here",
 		"p/p_test.go": `package p
 
 import (
@@ -386,31 +351,75 @@ func TestParts(t *testing.T) {
 	t.Run("unwanted", func(t *testing.T) { t.Error("should not run") })
 	t.Run("unwanted-not", func(t *testing.T) {})
 }
-func TestFlaky(t *testing.T) {
-	if attempt("flaky") < 2 {
-		t.Error("once more")
+`})
+	var passed Outcome
+	r, out, err := run(t, dir, Job{
+		Env: []string{"EXTRA=yes"}, Flags: []string{"timeout=1m"}, Skip: []string{"TestParts/unwanted", "TestUnwanted"},
+		Passed: func(o Outcome) { passed = o },
+	})
+	if err != nil || counts(r) != "4 passed, 0 failed, 0 skipped" {
+		t.Errorf("unexpected result: %v\n%s", err, out)
+	}
+	if passed.Passed != 4 || !strings.Contains(string(passed.Log), "open data\n") || !strings.Contains(string(passed.Log), "getenv EXTRA\n") {
+		t.Errorf("unexpected outcome: %+v, log %q", passed, passed.Log)
+	}
+	if left, _ := filepath.Glob(filepath.Join(dir, "bin", "*")); len(left) > 0 {
+		t.Errorf("binaries were left: %q", left)
+	}
+	r, out, err = run(t, dir, Job{Env: []string{"EXTRA=yes"}, Only: []string{"TestData"}})
+	if err != nil || counts(r) != "1 passed, 0 failed, 0 skipped" {
+		t.Errorf("only one test: %v\n%s", err, out)
 	}
 }
-`})
-	binary := filepath.Join(dir, "p.test")
-	build := exec.Command("go", "test", "-c", "-o", binary, "./p")
-	build.Dir = dir
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+
+// What does not begin in time is left, unless it is urgent. Something else to do counts as a
+// test, and all after it waits.
+func TestDeadline(t *testing.T) {
+	var out bytes.Buffer
+	r := &Runner{Out: &out, LogDir: t.TempDir(), Deadline: time.Now().Add(-time.Second)}
+	var ran []string
+	job := func(name string, err error) Job {
+		return Job{Name: name, Repeat: "repeat " + name, Do: func(context.Context) error { ran = append(ran, name); return err },
+			Passed: func(Outcome) { ran = append(ran, name+" passed") }, Failed: func() { ran = append(ran, name+" failed") }}
 	}
-	_, out, err := runStep(t, dir, Step{
-		Name:     "step",
-		Env:      []string{"EXTRA=yes"},
-		Flags:    []string{"-timeout=1m"},
-		Packages: []Package{{Path: "example.com/m/p", Dir: filepath.Join(dir, "p"), Binary: binary, Skip: []string{"TestParts/unwanted", "TestUnwanted"}}},
-	})
-	if err != nil {
-		t.Errorf("unexpected error: %v", err)
+	if err := r.Run(context.Background(), []Job{job("good", nil), job("bad", errors.New("because"))}, []Job{job("late", nil)}); err != nil {
+		t.Fatal(err)
 	}
-	if last := lastLine(out); last != "3 passed, 0 failed, 0 skipped" {
-		t.Errorf("unexpected result:\n%s", out)
+	if err := r.Summary(); err == nil {
+		t.Error("expected an error")
 	}
-	expect(t, out, `TestFlaky \(step\): run again 1 times, passed then`)
+	if want := []string{"good", "good passed", "bad", "bad failed"}; !slices.Equal(ran, want) {
+		t.Errorf("ran %q, want %q", ran, want)
+	}
+	if len(r.Left) != 1 || r.Left[0].Name != "late" || r.Done() != 2 {
+		t.Errorf("left %+v, done %d", r.Left, r.Done())
+	}
+	expect(t, out.String(), `--- FAIL bad\n\s+\| because`, `(?m)^Failed \(1\):\n        bad\n        \| because\n        again: repeat bad$`)
+}
+
+// Binaries of packages whose paths end alike cannot be made by one command.
+func TestNextBatch(t *testing.T) {
+	one, other := &Build{}, &Build{}
+	jobs := []Job{
+		{Name: "1", Package: "a/x", Build: one}, {Name: "2", Package: "a/x", Build: one}, {Name: "3", Package: "b/x", Build: one},
+		{Name: "4", Package: "c/y", Build: one}, {Name: "5", Package: "c/y", Build: other}, {Name: "6", Package: "d/z", Build: one},
+	}
+	names := func(jobs []Job) string {
+		var b strings.Builder
+		for _, j := range jobs {
+			b.WriteString(j.Name)
+		}
+		return b.String()
+	}
+	var got []string
+	for rest := jobs; len(rest) > 0; {
+		var now []Job
+		now, rest = nextBatch(rest)
+		got = append(got, names(now))
+	}
+	if want := []string{"124", "3", "5", "6"}; !slices.Equal(got, want) {
+		t.Errorf("batches %q, want %q", got, want)
+	}
 }
 
 func TestCanceled(t *testing.T) {
@@ -443,29 +452,16 @@ func TestX(t *testing.T) {
 		}
 		cancel(stop)
 	}()
-	err := r.Run(ctx, Step{Name: "step", Dir: dir, Env: []string{"COUNT_DIR=" + dir, "GOFLAGS=-mod=mod", "GOWORK=off"}, Packages: []Package{{Path: "example.com/m/p"}}})
+	env := append(os.Environ(), "COUNT_DIR="+dir, "GOFLAGS=-mod=mod", "GOWORK=off")
+	err := r.Run(ctx, []Job{{
+		Name: "job", Package: "example.com/m/p", Dir: filepath.Join(dir, "p"), Env: env, Tests: []string{"TestX"},
+		Build: &Build{Dir: dir, Env: env, Out: filepath.Join(dir, "bin")}, Passed: func(Outcome) { t.Error("it did not pass") },
+	}}, nil)
 	if !errors.Is(err, stop) {
 		t.Errorf("expected the cause, got: %v", err)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "cleaned")); err != nil {
 		t.Errorf("the test could not clean up: %v", err)
-	}
-}
-
-func TestDo(t *testing.T) {
-	var out bytes.Buffer
-	r := &Runner{Out: &out}
-	r.Do("good", func() error { return nil })
-	r.Do("bad", func() error { return errors.New("because") })
-	if err := r.Summary(); err == nil {
-		t.Error("expected an error")
-	}
-	expect(t, out.String(), `--- FAIL bad\n\s+\| because`)
-	if last := lastLine(out.String()); last != "1 passed, 1 failed, 0 skipped" {
-		t.Errorf("unexpected last line: %s", last)
-	}
-	if err := (&Runner{Out: &out}).Summary(); err == nil {
-		t.Error("running nothing must not count as success")
 	}
 }
 
@@ -487,8 +483,8 @@ func TestInsertFirst(t *testing.T) {
 func TestSetFields(t *testing.T) {
 	const body = ") bool { return true }\n"
 	for source, want := range map[string]string{
-		"func New(a int,\n\tfts Features" + body:    " fts.A = true; fts.B = true;",
-		"func New(a int,\n\tfts ...Features" + body: " fts = append(fts, Features{}); fts[0].A = true; fts[0].B = true;",
+		"func New(a int,\n\tfts Features" + body:    " if carryForceNew { fts.A = true; fts.B = true };",
+		"func New(a int,\n\tfts ...Features" + body: " if carryForceNew { fts = append(fts, Features{}); fts[0].A = true; fts[0].B = true };",
 	} {
 		dir := module(t, map[string]string{"p/p.go": "package p\n\ntype Features struct{ A, B bool }\n\nfunc Newer(fts ...int) {}\n\nfunc Old() bool { return New(1) }\n\n" + source})
 		o, err := NewOverlay(filepath.Join(dir, "overlay"))
@@ -496,14 +492,14 @@ func TestSetFields(t *testing.T) {
 			t.Fatal(err)
 		}
 		file := filepath.Join(dir, "p", "p.go")
-		if err := o.SetFields(file, []string{"Missing", "Old", "New"}, "fts", "A", "B"); err != nil {
+		if err := o.SetFields(file, "true", []string{"Missing", "Old", "New"}, "fts", "A", "B"); err != nil {
 			t.Fatal(err)
 		}
 		if got, err := o.Read(file); err != nil || !strings.HasSuffix(string(got), strings.Replace(source, "{", "{"+want, 1)) {
 			t.Errorf("want %q, got %v\n%s", want, err, got)
 		}
 		for _, functions := range [][]string{{"Missing"}, {"Old"}} {
-			if err := o.SetFields(file, functions, "fts", "A"); err == nil {
+			if err := o.SetFields(file, "true", functions, "fts", "A"); err == nil {
 				t.Errorf("no error for %v", functions)
 			}
 		}
@@ -530,11 +526,11 @@ func TestOverlay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, out, err := runStep(t, dir, Step{Name: "step", Flags: []string{flag}, Packages: []Package{{Path: "example.com/m/p", Own: []string{"TestF"}, Proof: "TestProof"}}})
-	if err == nil || r.failed != 1 {
+	r, out, err := run(t, dir, Job{Own: []string{"TestF"}, Proof: "TestProof"}, flag)
+	if err == nil || r.Total().Failed != 1 {
 		t.Errorf("expected exactly the one failure because of the changed function:\n%s", out)
 	}
-	expect(t, out, `--- FAIL example.com/m/p TestF`)
+	expect(t, out, `--- FAIL job TestF`)
 }
 
 func TestTestFunctions(t *testing.T) {
@@ -591,7 +587,7 @@ not an event
 	if want := []string{"TestA pass", "TestA/b skip", "TestC "}; !slices.Equal(names, want) {
 		t.Errorf("%q, want %q", names, want)
 	}
-	if want := []string{"    a_test.go:1: not here"}; !slices.Equal(got[1].Output, want) {
+	if want := []string{"    a_test.go:1: not here\n"}; !slices.Equal(got[1].Output, want) {
 		t.Errorf("%q, want %q", got[1].Output, want)
 	}
 	if want := "    a_test.go:1: not here\nnot an event\nsignal: killed\n"; log.String() != want {
