@@ -18,7 +18,6 @@ package verify
 
 import (
 	"context"
-	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
