@@ -113,10 +113,11 @@ func newTestSession(ctx context.Context, o testOptions) (*testSession, error) {
 			if other.Name == t.Release.Name {
 				continue
 			}
-			if t, err = openTree(other.Name); err != nil {
+			another, err := openTree(other.Name)
+			if err != nil {
 				return nil, err
 			}
-			trees = append(trees, t)
+			trees = append(trees, another)
 		}
 	}
 	s.releases = make([]*releaseTests, len(trees))

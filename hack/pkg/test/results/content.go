@@ -76,7 +76,9 @@ func Scan(ctx context.Context, dir string) (*Content, error) {
 		return nil, err
 	}
 	env := []string{"GIT_INDEX_FILE=" + private}
-	if _, err := repo.Output(ctx, nil, env, "add", "--all"); err != nil {
+	// The go command completes the checksums of some workspaces by itself, whatever it is
+	// asked to do.
+	if _, err := repo.Output(ctx, nil, env, "add", "--all", "--", ".", ":(top,exclude)go.work.sum"); err != nil {
 		return nil, err
 	}
 	tree, err := repo.Output(ctx, nil, env, "write-tree")
