@@ -98,11 +98,11 @@ demo-network: need-root ## Two pods get an additional interface, and its status.
 
 .PHONY: test
 test: deps ## All of ours, then what is owed. ONLY=./pkg/x BUDGET=minutes
-	@$(CARRY) test --release "$(RELEASE)" $(if $(ONLY),--only "$(ONLY)") $(if $(BUDGET),--budget $(BUDGET))
+	@$(CARRY) test --release "$(RELEASE)" $(if $(ONLY),--only "$(ONLY)") $(if $(BUDGET),--budget $(BUDGET)m)
 
 .PHONY: test-owed
 test-owed: deps ## What no recorded result covers, of all releases. BUDGET=
-	@$(CARRY) test --owed $(if $(filter-out file,$(origin RELEASE)),--release "$(RELEASE)") $(if $(BUDGET),--budget $(BUDGET))
+	@$(CARRY) test --owed $(if $(filter-out file,$(origin RELEASE)),--release "$(RELEASE)") $(if $(BUDGET),--budget $(BUDGET)m)
 
 .PHONY: test-all
 test-all: deps ## Run everything, whatever was recorded. It takes hours.
@@ -114,15 +114,15 @@ record: ## Move new results from _output to hack/releases.
 
 .PHONY: test-unit
 test-unit: ## Unit tests of the packages that we touch.
-	@$(CARRY) test --release "$(RELEASE)" --unit
+	@$(CARRY) test --release "$(RELEASE)" --mode vet,unit,race,gates-on
 
 .PHONY: test-integration
 test-integration: ## Tests with a real API server and etcd.
-	@$(CARRY) test --release "$(RELEASE)" --integration
+	@$(CARRY) test --release "$(RELEASE)" --mode integration,integration-gates-on
 
 .PHONY: test-e2e
 test-e2e: ## Tests of the binaries in real clusters.
-	@$(CARRY) test --release "$(RELEASE)" --e2e
+	@$(CARRY) test --release "$(RELEASE)" --mode cluster
 
 .PHONY: verify
 verify: deps ## Check seams, documents, generated code; all releases.

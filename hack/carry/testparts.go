@@ -46,7 +46,6 @@ type specialPart struct {
 
 func specialParts(through *string) []specialPart {
 	return []specialPart{
-		{"lint", "lint all that is ours", lintPart},
 		{"kubeadm", "test of a release with kubeadm; it needs the machine for itself", kubeadmPart},
 		{"kind", "test of a release with kind; it needs a Docker engine", kindPart},
 		{"upgrade", "test that replaces the binaries of a cluster that runs", func(ctx context.Context, r *testRun) ([]testrun.Job, error) {
@@ -92,12 +91,6 @@ func runSpecial(ctx context.Context, release string, parts []func(context.Contex
 		return exitError(1)
 	}
 	return nil
-}
-
-func lintPart(_ context.Context, r *testRun) ([]testrun.Job, error) {
-	return []testrun.Job{{Name: "lint", Repeat: "make lint", Do: func(ctx context.Context) error {
-		return subcommand(ctx, "lint", "--release", r.Release.Name)
-	}}}, nil
 }
 
 // kubeadmPart tests a release for this machine: kubeadm init with it, and reset.
