@@ -21,6 +21,11 @@ set -o errexit
 set -o nounset
 set -o pipefail
 
+if [[ "${1:-}" == -h || "${1:-}" == --help ]]; then
+  sed -n '16,/^$/s/^# \{0,1\}//p' "$0"
+  exit
+fi
+
 cd "$(dirname "$0")/.."
 release=${1:-$(sed -n 's/^default: *"\(.*\)"/\1/p' hack/ledger.yaml)}
 time=${2:-2m}

@@ -317,7 +317,7 @@ func TestOptions(t *testing.T) {
 	for _, tc := range []struct{ args, want string }{
 		{"--mode nothing", `no mode "nothing"`},
 		{"--all --owed", "give one of them"},
-		{"./pkg/x", `takes no argument, not "./pkg/x"`},
+		{"./pkg/x", `unknown argument "./pkg/x"`},
 		{"--through 1.36", "an upgrade needs two releases"},
 	} {
 		err := runTest(context.Background(), strings.Fields(tc.args))
