@@ -404,27 +404,22 @@ func pick(commit, name string) uint32 {
 // unitJobs runs units of a release: integration tests first, which wait most; then those that
 // share binaries, beside each other. What they need is built before.
 func (s *testSession) unitJobs(ctx context.Context, r *releaseTests, units []testplan.Unit, repeat bool) []testrun.Job {
-	order := []string{testplan.Integration, testplan.IntegrationGatesOn, testplan.Cluster, testplan.Race, testplan.UnitTests, testplan.GatesOn}
 	rank := func(u testplan.Unit) int {
 		// The two ways to run a package come one after the other: they share the binary.
-		switch u.Whole() {
-		case testplan.IntegrationGatesOn:
-			return slices.Index(order, testplan.Integration)
-		case testplan.GatesOn:
-			return slices.Index(order, testplan.UnitTests)
+		order := map[string]int{
+			testplan.Integration: 1, testplan.IntegrationGatesOn: 1, testplan.Cluster: 2, testplan.Race: 3, testplan.UnitTests: 4, testplan.GatesOn: 4,
+			testplan.Generators: 5, testplan.Vet: 6,
 		}
-		return slices.Index(order, u.Whole())
+		return order[u.Whole()]
+	}
+	// The longest first, else it is alone at the end.
+	longest := map[string]time.Duration{}
+	for _, u := range units {
+		longest[u.Path] = max(longest[u.Path], r.expected(u))
 	}
 	units = slices.Clone(units)
 	slices.SortStableFunc(units, func(a, b testplan.Unit) int {
-		if c := cmp.Compare(rank(a), rank(b)); c != 0 || rank(a) < 0 {
-			return c
-		}
-		if a.Path == b.Path {
-			return 0
-		}
-		// The longest first, else it is alone at the end.
-		return cmp.Or(cmp.Compare(r.expected(b), r.expected(a)), cmp.Compare(a.Path, b.Path))
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(longest[b.Path], longest[a.Path]), cmp.Compare(a.Path, b.Path))
 	})
 	var jobs []testrun.Job
 	var vetted []testplan.Unit
