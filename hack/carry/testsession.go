@@ -261,11 +261,16 @@ func (s *testSession) jobs(ctx context.Context) (urgent, others []testrun.Job) {
 	}
 	planned := map[string]bool{}
 	for _, j := range slices.Concat(urgent, others) {
-		planned[j.Name] = true
+		// The cluster tests are never run in part.
+		planned[strings.Replace(j.Name, testplan.OwnPrefix+testplan.Cluster, testplan.Cluster, 1)] = true
 	}
-	for _, r := range s.releases {
-		units, _ := r.owed(planned)
-		others = append(others, s.unitJobs(ctx, r, units, false)...)
+	// Clusters take longest, and would keep all else from beginning in time.
+	isCluster := func(u testplan.Unit) bool { return u.Mode == testplan.Cluster }
+	for _, clusters := range []bool{false, true} {
+		for _, r := range s.releases {
+			units, _ := r.owed(planned)
+			others = append(others, s.unitJobs(ctx, r, keep(units, func(u testplan.Unit) bool { return isCluster(u) == clusters }), false)...)
+		}
 	}
 	for _, r := range s.releases {
 		for _, u := range r.Units {

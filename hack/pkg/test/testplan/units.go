@@ -60,8 +60,8 @@ const (
 // Modes are all of them.
 var Modes = []string{Vet, UnitTests, Race, GatesOn, Integration, IntegrationGatesOn, Cluster, Generators, Tool}
 
-// ownPrefix marks a mode that leaves upstream's tests out. Such results never leave a clone.
-const ownPrefix = "own-"
+// OwnPrefix marks a mode that leaves upstream's tests out. Such results never leave a clone.
+const OwnPrefix = "own-"
 
 // scheme is part of all keys. It changes when keys have to have something else in them.
 const scheme = "keys 1"
@@ -95,10 +95,10 @@ func (u Unit) Name() string {
 }
 
 // IsOwn says whether upstream's tests in the package are left out.
-func (u Unit) IsOwn() bool { return strings.HasPrefix(u.Mode, ownPrefix) }
+func (u Unit) IsOwn() bool { return strings.HasPrefix(u.Mode, OwnPrefix) }
 
 // Whole is the mode of the unit with upstream's tests.
-func (u Unit) Whole() string { return strings.TrimPrefix(u.Mode, ownPrefix) }
+func (u Unit) Whole() string { return strings.TrimPrefix(u.Mode, OwnPrefix) }
 
 // Prepared is the plan of a release with all that is needed to judge results, and to run tests.
 type Prepared struct {
@@ -245,7 +245,7 @@ func (r *Prepared) units(sources *results.Sources, in Inputs, vetted, programs [
 		u.Key = results.Digest(slices.Concat([]string{scheme, mode, t.Path, in.Go, platform, sum}, u.Env, u.Skip, u.Flags, parts)...)
 		r.Units = append(r.Units, u)
 		if len(t.Own) > 0 && mode != GatesOn && mode != IntegrationGatesOn && mode != Vet {
-			u.Mode, u.Only = ownPrefix+mode, t.Own
+			u.Mode, u.Only = OwnPrefix+mode, t.Own
 			if u.Proof != "" {
 				u.Only = append(slices.Clone(t.Own), u.Proof)
 			}
@@ -337,7 +337,7 @@ func (r *Prepared) cluster(sources *results.Sources, in Inputs, programs []strin
 	}
 	u.Key = results.Digest(append(parts, product)...)
 	own := u
-	own.Mode, own.Key = ownPrefix+Cluster, results.Digest(append(parts, all)...)
+	own.Mode, own.Key = OwnPrefix+Cluster, results.Digest(append(parts, all)...)
 	r.Own = append(r.Own, own)
 	return []Unit{u}, nil
 }
@@ -406,7 +406,7 @@ func RootUnits(ctx context.Context, repo, dir, goVersion string) (*Root, error) 
 
 // Guess is how long a unit takes of which nothing is known.
 func Guess(mode string) time.Duration {
-	switch strings.TrimPrefix(mode, ownPrefix) {
+	switch strings.TrimPrefix(mode, OwnPrefix) {
 	case Integration, IntegrationGatesOn:
 		return 2 * time.Minute
 	case Cluster:
