@@ -118,7 +118,7 @@ func (s *testSession) test(ctx context.Context) error {
 		return runErr
 	}
 	failed := s.runner.Summary()
-	s.report(ctx)
+	s.report()
 	if failed != nil {
 		// It was printed already, and must remain the last line.
 		return exitError(1)
@@ -127,13 +127,24 @@ func (s *testSession) test(ctx context.Context) error {
 }
 
 // report ends the output with what ran, what was used again, and what is owed.
-func (s *testSession) report(ctx context.Context) {
+func (s *testSession) report() {
 	if n := s.recorder.Dropped; n > 0 {
 		fmt.Printf("%d results are not written: files changed while their tests ran\n", n)
 	}
 	for _, name := range s.condemned {
 		fmt.Printf("recorded as passed, but it does not pass now: %s; \"make record\" removes the line\n", name)
 	}
+	owed := s.showOwed()
+	if written := s.written(); len(written) > 0 {
+		fmt.Printf("new results are in %s; \"make record\" moves them to hack/releases\n", strings.Join(written, ", "))
+	}
+	total := s.runner.Total()
+	counts := fmt.Sprintf("%d passed, %d failed, %d skipped", total.Passed, total.Failed, total.Skipped)
+	fmt.Printf("%s\nran %d: %s; reused %d recorded results; owed %d\n", counts, s.runner.Done(), counts, s.reused, owed)
+}
+
+// showOwed says which tests have no result, and returns their number.
+func (s *testSession) showOwed() int {
 	owed := 0
 	for _, r := range s.releases {
 		units, expected := r.owed(nil)
@@ -142,12 +153,7 @@ func (s *testSession) report(ctx context.Context) {
 			fmt.Printf("owed %s: %s; \"make test-owed\" runs that, on any machine\n", r.tree.Release.Name, summary(units, expected))
 		}
 	}
-	if written := s.written(); len(written) > 0 {
-		fmt.Printf("new results are in %s; \"make record\" moves them to hack/releases\n", strings.Join(written, ", "))
-	}
-	total := s.runner.Total()
-	counts := fmt.Sprintf("%d passed, %d failed, %d skipped", total.Passed, total.Failed, total.Skipped)
-	fmt.Printf("%s\nran %d: %s; reused %d recorded results; owed %d\n", counts, s.runner.Done(), counts, s.reused, owed)
+	return owed
 }
 
 // summary says how many units there are of each mode.
@@ -201,13 +207,10 @@ func runRecord(ctx context.Context, args []string) error {
 		if err := results.Write(r.committedFile(), lines); err != nil {
 			return err
 		}
-		units, expected := r.owed(nil)
-		if len(units) > 0 {
-			fmt.Printf("%s: %d results; owed: %s\n", r.tree.Release.Name, len(lines), summary(units, expected))
-		} else {
-			fmt.Printf("%s: %d results; owed: nothing\n", r.tree.Release.Name, len(lines))
-		}
+		fmt.Printf("%s: %d results\n", results.File(r.tree.Release.Name), len(lines))
 	}
+	s.showOwed()
+	fmt.Println("run \"make update\" for the table in the documents, and commit all of it")
 	return nil
 }
 
