@@ -37,6 +37,8 @@ import (
 	"kubernetes-dra/hack/pkg/test/testrun"
 	"kubernetes-dra/hack/pkg/tools"
 	"kubernetes-dra/hack/pkg/tree"
+	"kubernetes-dra/hack/pkg/tree/codegen"
+	"kubernetes-dra/hack/pkg/tree/upstream"
 )
 
 // testSession is one run of "make test": what is known, and what gets known.
@@ -150,7 +152,7 @@ func newReleaseTests(ctx context.Context, t *tree.Tree, root *testplan.Root, in 
 	if err != nil {
 		return nil, err
 	}
-	if in.Generated, err = generatedInput(t); err != nil {
+	if err := generatorInputs(t, &in); err != nil {
 		return nil, err
 	}
 	r := &releaseTests{tree: t, repo: t.Repo, root: root}
@@ -163,18 +165,30 @@ func newReleaseTests(ctx context.Context, t *tree.Tree, root *testplan.Root, in 
 	return r, nil
 }
 
-// generatedInput identifies what the generators of a release run on, and what they made of it.
+// generatorInputs identify what the generators of a release run on, and what they made of it.
 // That the record belongs to the overlay is checked whenever a tree is built.
-func generatedInput(t *tree.Tree) (string, error) {
-	var parts []string
-	for _, name := range []string{"go.sum", "generated.patch"} {
-		content, err := os.ReadFile(filepath.Join(t.Repo, "hack", "releases", t.Release.Name, name))
-		if err != nil {
-			return "", err
-		}
-		parts = append(parts, string(content))
+func generatorInputs(t *tree.Tree, in *testplan.Inputs) error {
+	pin := filepath.Join(t.Repo, filepath.FromSlash(upstream.PinDir(t.Release.Name)))
+	sums, err := os.ReadFile(filepath.Join(pin, "go.sum"))
+	if err != nil {
+		return err
 	}
-	return results.Digest(append(parts, t.Release.Version)...), nil
+	generated, err := os.ReadFile(filepath.Join(pin, "generated.patch"))
+	in.Base = results.Digest(t.Release.Version, string(sums))
+	in.Generated = results.Digest(in.Base, string(generated))
+	return err
+}
+
+// checkGenerators runs the generators on the untouched release, or on the features.
+func checkGenerators(ctx context.Context, t *tree.Tree, what string) error {
+	if what == testplan.GeneratorsPatch {
+		return t.CheckGenerated(ctx)
+	}
+	state, err := t.Build(ctx)
+	if err != nil {
+		return err
+	}
+	return codegen.CheckBase(ctx, t.Dir(), state.Base, t.Release.Name, codegenOptions(t))
 }
 
 // place is where the tests of a unit run, and the environment that they get.
@@ -436,7 +450,7 @@ func (s *testSession) unitJobs(ctx context.Context, r *releaseTests, units []tes
 			continue
 		case testplan.Generators:
 			j = s.job(u, nil, nil)
-			j.Do = func(ctx context.Context) error { return r.tree.CheckGenerated(ctx) }
+			j.Do = func(ctx context.Context) error { return checkGenerators(ctx, r.tree, u.Path) }
 			j.Passed = func(o testrun.Outcome) { s.record(ctx, r.store, u, o, nil, r.Content) }
 		case testplan.Cluster:
 			jobs = append(jobs, s.clusterJobs(ctx, r, u)...)

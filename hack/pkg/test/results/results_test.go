@@ -322,3 +322,22 @@ func TestSources(t *testing.T) {
 		t.Error("what the go command sees instead of a file counts")
 	}
 }
+
+// A package of another module is what go.sum says.
+func TestModule(t *testing.T) {
+	c := repository(t, map[string]string{"x": "x"})
+	sum := func(version, checksum string) string {
+		t.Helper()
+		p := &listed{ImportPath: "example.com/m/p", Dir: "/modules/m/p"}
+		p.Module = &struct{ Path, Version, Sum, Dir string }{Path: "example.com/m", Version: version, Sum: checksum}
+		s := &Sources{content: c, packages: map[string]*listed{p.ImportPath: p}, hashes: map[string]string{}}
+		got, err := s.Program(p.ImportPath)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	if sum("v1", "h1:a") != sum("v1", "h1:a") || sum("v1", "h1:a") == sum("v1", "h1:b") || sum("v1", "h1:a") == sum("v2", "h1:a") {
+		t.Error("a checksum and a version make another key, and nothing else does")
+	}
+}

@@ -319,7 +319,7 @@ func TestUnits(t *testing.T) {
 	slices.Sort(got)
 	want := []string{
 		"1.36 gates-on pkg/controller/resourceclaim", "1.36 gates-on pkg/features", "1.36 gates-on pkg/kubelet/other",
-		"1.36 generators generated.patch",
+		"1.36 generators base", "1.36 generators generated.patch",
 		"1.36 integration test/integration/dra", "1.36 integration test/integration/dra/reservedfor",
 		"1.36 integration-gates-on test/integration/dra",
 		"1.36 own-integration test/integration/dra/reservedfor", "1.36 own-race pkg/controller/resourceclaim",
@@ -372,9 +372,10 @@ func TestKeys(t *testing.T) {
 		"what many import": {write("staging/src/k8s.io/component-base/featuregate/feature_gate.go", "\nvar X int\n"), func(u Unit) bool {
 			return only(controller, features, "pkg/kubelet/other", "test/integration/dra")(u)
 		}},
-		"Go":         {func(_ *testing.T, _ *Plan, in *Inputs) { in.Go = "go1.27" }, func(u Unit) bool { return u.Mode != Generators }},
-		"etcd":       {func(_ *testing.T, _ *Plan, in *Inputs) { in.Etcd = "v4" }, modes(Integration, IntegrationGatesOn)},
-		"generators": {func(_ *testing.T, _ *Plan, in *Inputs) { in.Generated = "x" }, modes(Generators)},
+		"Go":          {func(_ *testing.T, _ *Plan, in *Inputs) { in.Go = "go1.27" }, func(u Unit) bool { return u.Mode != Generators }},
+		"etcd":        {func(_ *testing.T, _ *Plan, in *Inputs) { in.Etcd = "v4" }, modes(Integration, IntegrationGatesOn)},
+		"generators":  {func(_ *testing.T, _ *Plan, in *Inputs) { in.Generated = "x" }, only(GeneratorsPatch)},
+		"the release": {func(_ *testing.T, _ *Plan, in *Inputs) { in.Base = "x" }, only(GeneratorsBase)},
 		"a flag": {func(t *testing.T, _ *Plan, _ *Inputs) {
 			old := integrationFlags
 			integrationFlags = []string{"timeout=1h"}
@@ -397,6 +398,9 @@ func TestKeys(t *testing.T) {
 			if len(units) != len(changed) {
 				t.Fatalf("%d units, and %d after it", len(units), len(changed))
 			}
+			byName := func(a, b Unit) int { return strings.Compare(a.Name(), b.Name()) }
+			slices.SortFunc(units, byName)
+			slices.SortFunc(changed, byName)
 			for i, u := range units {
 				if owed := u.Key != changed[i].Key; owed != tc.owed(u) {
 					t.Errorf("%s: owed %t, want %t", u.Name(), owed, tc.owed(u))

@@ -51,10 +51,17 @@ const (
 	IntegrationGatesOn = "integration-gates-on"
 	// Cluster tests the binaries of the release in real clusters.
 	Cluster = "cluster"
-	// Generators runs the release's generators, and compares with what is recorded.
+	// Generators runs the release's generators, and compares.
 	Generators = "generators"
 	// Tool tests the programs of this repository. No release has it.
 	Tool = "tool"
+)
+
+// What generators are checked on: they change nothing in the untouched release, and make of
+// the features what is recorded.
+const (
+	GeneratorsBase  = "base"
+	GeneratorsPatch = "generated.patch"
 )
 
 // Modes are all of them.
@@ -117,8 +124,9 @@ type Inputs struct {
 	Go string
 	// Etcd and Cluster identify the third-party programs that tests start.
 	Etcd, Cluster string
-	// Generated identifies the recorded output of the generators, and what it was made from.
-	Generated string
+	// Base identifies the untouched release, and Generated the recorded output of its
+	// generators and what that was made from.
+	Base, Generated string
 	// Root is this repository, for the cluster tests. Nil leaves them out.
 	Root *Root
 }
@@ -295,10 +303,11 @@ func (r *Prepared) units(sources *results.Sources, in Inputs, vetted, programs [
 			Key: results.Digest(scheme, Vet, pkg, in.Go, platform, sum),
 		})
 	}
-	r.Units = append(r.Units, Unit{
-		Release: r.Release, Mode: Generators, Target: Target{Path: "generated.patch", Dir: r.Tree},
-		Key: results.Digest(scheme, Generators, in.Generated),
-	})
+	for what, input := range map[string]string{GeneratorsBase: in.Base, GeneratorsPatch: in.Generated} {
+		r.Units = append(r.Units, Unit{
+			Release: r.Release, Mode: Generators, Target: Target{Path: what, Dir: r.Tree}, Key: results.Digest(scheme, Generators, what, input),
+		})
+	}
 	cluster, err := r.cluster(sources, in, programs, platform)
 	r.Units = append(r.Units, cluster...)
 	return errors.Join(append(errs, err)...)
