@@ -184,7 +184,7 @@ func (r *testRun) clusterTests(pkg string, j testrun.Job, build func(context.Con
 	}
 	t := r.root.ClusterTests[i]
 	j.Name, j.Package, j.Dir, j.Build = r.Release.Name+" "+pkg, t.Path, t.Dir, r.root.Build
-	j.Tests, j.Own, j.Apart = t.Tests, t.Own, true
+	j.Tests, j.Own, j.Lane = t.Tests, t.Own, testrun.Apart
 	j.Env = slices.Concat(r.root.Build.Env, j.Env, []string{"RELEASE=" + r.Release.Name})
 	return []testrun.Job{{Name: r.Release.Name + " build", Do: build}, j}, nil
 }

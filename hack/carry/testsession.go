@@ -318,7 +318,6 @@ func (s *testSession) own(ctx context.Context, r *releaseTests) []testrun.Job {
 		}
 		units = append(units, u)
 	}
-	isIntegration := func(u testplan.Unit) bool { return u.Whole() == testplan.Integration }
 	isCluster := func(u testplan.Unit) bool { return u.Whole() == testplan.Cluster }
 	rest := slices.DeleteFunc(slices.Clone(units), func(u testplan.Unit) bool { return isIntegration(u) || isCluster(u) })
 	return slices.Concat(
@@ -327,6 +326,10 @@ func (s *testSession) own(ctx context.Context, r *releaseTests) []testrun.Job {
 		s.tools(ctx, true),
 		s.unitJobs(ctx, r, rest, false),
 	)
+}
+
+func isIntegration(u testplan.Unit) bool {
+	return u.Whole() == testplan.Integration || u.Whole() == testplan.IntegrationGatesOn
 }
 
 func keep(units []testplan.Unit, condition func(testplan.Unit) bool) []testplan.Unit {
@@ -457,7 +460,7 @@ func (s *testSession) unitJobs(ctx context.Context, r *releaseTests, units []tes
 			continue
 		default:
 			_, env := r.place(u)
-			if mode := u.Whole(); mode == testplan.Integration || mode == testplan.IntegrationGatesOn {
+			if isIntegration(u) {
 				if !slices.ContainsFunc(jobs, func(j testrun.Job) bool { return j.Name == etcdJob }) {
 					jobs = append(jobs, testrun.Job{Name: etcdJob, Do: func(ctx context.Context) error {
 						return tools.Build(ctx, s.repo, []string{"etcd"}, s.log)
@@ -467,6 +470,9 @@ func (s *testSession) unitJobs(ctx context.Context, r *releaseTests, units []tes
 				env = append(env, "PATH="+tools.Dir(s.repo)+string(filepath.ListSeparator)+os.Getenv("PATH"), "TMPDIR="+s.temp)
 			}
 			j = s.job(u, r.Build(u), env)
+			if isIntegration(u) {
+				j.Lane = testrun.Waiting
+			}
 			j.Passed = func(o testrun.Outcome) { s.record(ctx, r.store, u, o, env, r.Content) }
 		}
 		j.Expected = r.expected(u)
@@ -527,7 +533,7 @@ func (s *testSession) clusterJobs(ctx context.Context, r *releaseTests, u testpl
 	}
 	_, env := r.place(u)
 	j := s.job(u, s.root.Build, env)
-	j.Apart, j.Expected = true, r.expected(u)
+	j.Lane, j.Expected = testrun.Apart, r.expected(u)
 	done := func() {
 		// A test that is killed cannot do it.
 		if err := downTestClusters(context.WithoutCancel(ctx), r.tree.Output); err != nil {

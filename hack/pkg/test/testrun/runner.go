@@ -74,9 +74,8 @@ type Job struct {
 	// Flags are for the test binary, without the "test." prefix. Values have to be attached
 	// with an equal sign.
 	Flags []string
-	// Apart jobs run beside others in a place of their own: they need the machine, and each
-	// other's absence.
-	Apart bool
+	// Lane says beside how many of its kind it runs.
+	Lane Lane
 	// Expected is how long it takes, as far as that is known.
 	Expected time.Duration
 	// Repeat is a command that runs it alone. "%s" in it stands for a pattern of tests.
@@ -103,8 +102,21 @@ type Outcome struct {
 	Log []byte
 }
 
-// slots is how many jobs run at the same time. Most tests wait.
-const slots = 4
+// Lane is a kind of jobs. Those of one do not keep those of another one waiting.
+type Lane int
+
+const (
+	// Computing jobs are most unit tests.
+	Computing Lane = iota
+	// Waiting jobs are tests that mostly wait, and measure time: integration tests.
+	Waiting
+	// Apart jobs need each other's absence: clusters.
+	Apart
+	lanes
+)
+
+// slots is how many jobs of each kind run at the same time.
+var slots = [lanes]int{Computing: 3, Waiting: 3, Apart: 1}
 
 // batch is how many packages are compiled by one go command. A larger one takes less time,
 // but longer until the first of them can run.
@@ -181,15 +193,15 @@ func (r *Runner) Run(ctx context.Context, urgent, others []Job) error {
 	stop := r.beat()
 	defer stop()
 
-	shared, apart := make(chan struct{}, slots), make(chan struct{}, 1)
+	var places [lanes]chan struct{}
+	for lane, n := range slots {
+		places[lane] = make(chan struct{}, n)
+	}
 	binaries := newBinaries(all)
 	defer binaries.close()
 	var wg sync.WaitGroup
 	start := func(j Job, binary string) {
-		place := shared
-		if j.Apart {
-			place = apart
-		}
+		place := places[j.Lane]
 		wg.Go(func() {
 			place <- struct{}{}
 			defer func() { <-place }()
@@ -338,7 +350,7 @@ func (r *Runner) beat() (stop func()) {
 func (r *Runner) progress() string {
 	line := fmt.Sprintf("%d of %d done", r.done, r.jobs)
 	if r.expected > 0 {
-		line += fmt.Sprintf(", about %.0f minutes more", (r.expected/(slots-1)).Minutes()+0.5)
+		line += fmt.Sprintf(", about %.0f minutes more", (r.expected/3).Minutes()+0.5)
 	}
 	if len(r.running) > 0 {
 		line += "; now " + strings.Join(r.running, ", ")
