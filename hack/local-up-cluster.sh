@@ -23,7 +23,8 @@
 #
 #   RELEASE=1.36          release of Kubernetes
 #   NODES=100             number of simulated nodes
-#   REAL_NODE=false       no node with a kubelet
+#   REAL_NODE=false       no node with a kubelet; with true it is an error if there
+#                         cannot be one, otherwise there is one where it can be
 #   FEATURE_GATES=A=true,B=false
 #                         more feature gates, or other values
 #   RUNTIME_CONFIG=...    the API server's --runtime-config
@@ -67,8 +68,14 @@ option log-level "${LOG_LEVEL:-}"
 option api-port "${API_PORT:-${API_SECURE_PORT:-}}"
 option etcd-port "${ETCD_PORT:-}"
 option pod-subnet "${POD_SUBNET:-}"
-if [[ "${REAL_NODE:-true}" == false ]]; then
-  args+=(--no-real-node)
-fi
+case "${REAL_NODE:-}" in
+"") ;;
+true) args+=(--real-node) ;;
+false) args+=(--no-real-node) ;;
+*)
+  echo "REAL_NODE is true, false or nothing, not ${REAL_NODE}" >&2
+  exit 2
+  ;;
+esac
 
 exec "$(dirname "${BASH_SOURCE[0]}")/carry.sh" up "${args[@]}"

@@ -20,12 +20,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"kubernetes-dra/hack/pkg/cluster"
+	"kubernetes-dra/hack/pkg/dist/binaries"
 )
 
 func init() {
@@ -47,7 +50,7 @@ func init() {
 type clusterFlags struct {
 	release, bin, dir string
 	gates             string
-	noBuild           bool
+	noBuild, realNode bool
 	options           cluster.Options
 }
 
@@ -64,6 +67,7 @@ func addClusterFlags(flags *flagSet) *clusterFlags {
 	flags.IntVar(&f.options.APIPort, "api-port", 6443, "port of the API server; 0 for any")
 	flags.IntVar(&f.options.EtcdPort, "etcd-port", 2379, "port of etcd; 0 for any")
 	flags.IntVar(&f.options.SimulatedNodes, "nodes", 100, "number of simulated nodes")
+	flags.BoolVar(&f.realNode, "real-node", false, "refuse to go on without a node with a kubelet (default: where it can be)")
 	flags.BoolVar(&f.options.NoRealNode, "no-real-node", false, "only simulated nodes")
 	flags.StringVar(&f.options.RuntimeConfig, "runtime-config", "", "the API server's --runtime-config")
 	flags.StringVar(&f.options.PodSubnet, "pod-subnet", "", "first two numbers of the addresses of pods, Services and the real node, 10.200 for example (default: any free ones)")
@@ -116,18 +120,43 @@ func (f *clusterFlags) cluster() (*cluster.Cluster, error) {
 	return cluster.New(f.options, progress())
 }
 
-// up starts the cluster if it does not run, with programs that are up to date.
+// up starts the cluster if it does not run, with programs that are up to date. What can be refused is
+// refused before anything is built.
 func (f *clusterFlags) up(ctx context.Context) (c *cluster.Cluster, started bool, err error) {
 	if c, err = f.cluster(); err != nil {
 		return nil, false, err
 	}
-	if running, _ := c.Running(); !running && !f.noBuild {
-		if err := subcommand(ctx, "build", "--release", f.release); err != nil {
+	real := c.Options.WantsRealNode()
+	running, _ := c.Running()
+	switch {
+	case f.realNode && !real:
+		return nil, false, errors.New("a node with a kubelet needs root, and must not be switched off: call this as root, or leave out REAL_NODE or --real-node")
+	case !running && !real && !f.options.NoRealNode:
+		progress()("there will be no node with a kubelet: that needs root")
+	}
+	if !running && !f.noBuild {
+		if err := subcommand(ctx, "build", append([]string{"--release", f.release}, f.programs(real)...)...); err != nil {
 			return nil, false, err
 		}
 	}
 	started, err = c.Up(ctx)
 	return c, started, err
+}
+
+// programs are those that the cluster starts, and no more: the others take minutes to compile. If all are
+// there already, they are kept up to date.
+func (f *clusterFlags) programs(real bool) []string {
+	if !slices.ContainsFunc(binaries.Names, func(name string) bool {
+		_, err := os.Stat(filepath.Join(f.bin, name))
+		return err != nil
+	}) {
+		return nil
+	}
+	names := []string{cluster.APIServer, cluster.ControllerManager, cluster.Scheduler, "kubectl"}
+	if real {
+		names = append(names, cluster.Kubelet)
+	}
+	return names
 }
 
 func runUp(ctx context.Context, args []string) error {

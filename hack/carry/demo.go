@@ -44,6 +44,8 @@ func runDemo(ctx context.Context, args []string) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
+	// Its pods need a kubelet.
+	f.realNode = f.realNode || options.Network
 	c, started, err := f.up(ctx)
 	if err != nil {
 		return err

@@ -40,7 +40,7 @@ func TestDemo(t *testing.T) {
 			}
 			var out strings.Builder
 			tc.options.Out, tc.options.Timeout = &out, 5*time.Minute
-			err := demo.Run(t.Context(), shared, tc.options)
+			err := demo.Run(t.Context(), shared.Cluster, tc.options)
 			if err != nil || !strings.Contains(out.String(), tc.end) {
 				t.Errorf("want an end with %q, got error %v after\n%s", tc.end, err, out.String())
 			}

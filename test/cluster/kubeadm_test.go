@@ -17,7 +17,10 @@ limitations under the License.
 package cluster
 
 import (
+	"context"
 	"fmt"
+	"io/fs"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -28,39 +31,45 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/yaml"
 
 	"kubernetes-dra/hack/pkg/cluster"
 	"kubernetes-dra/hack/pkg/cluster/demo"
+	"kubernetes-dra/hack/pkg/dist/image"
+	"kubernetes-dra/hack/pkg/tools"
 )
 
-// kubeadmRelease is the environment variable with the folder of a release.
-const kubeadmRelease = "KUBEADM_RELEASE"
+const (
+	// kubeadmRelease is the environment variable with the folder of a release.
+	kubeadmRelease = "KUBEADM_RELEASE"
+	// kubeadmAdmin is the kubeconfig that kubeadm makes, on the node.
+	kubeadmAdmin = "/etc/kubernetes/admin.conf"
+)
 
-// TestKubeadm takes a release home: kubeadm init with
-// its binaries, images and configuration, a Job whose pods share a claim, and
-// kubeadm reset, after which the machine is as before.
+// kubeadmNode is a node with a network of its own, on which kubeadm starts a control plane.
+type kubeadmNode struct {
+	*testing.T
+	*cluster.Cluster
+	release string
+	// bin has the programs of the release.
+	bin string
+}
+
+// TestKubeadm takes a release home: kubeadm init with its binaries, images and configuration, a Job whose
+// pods share a claim, and kubeadm reset, after which the machine is as before.
 func TestKubeadm(t *testing.T) {
 	release := os.Getenv(kubeadmRelease)
 	if release == "" {
-		t.Skip("it needs a release, and the machine for itself: make test-kubeadm")
+		t.Skip("it needs a release: make test-kubeadm")
 	}
 	ctx := t.Context()
 	opts := shared.Options
 	opts.Dir += "-2"
-	opts.SimulatedNodes = 20
-	opts.Images = nil
 	unpacked := filepath.Join(filepath.Dir(opts.Dir), "kubeadm-test")
-	if err := os.RemoveAll(unpacked); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := os.RemoveAll(unpacked); err != nil {
-			t.Error(err)
-		}
-	})
-	if err := os.MkdirAll(unpacked, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.RemoveAll(unpacked))
+	t.Cleanup(func() { must(t, os.RemoveAll(unpacked)) })
+	must(t, os.MkdirAll(unpacked, 0o755))
 	tarball := filepath.Join(release, "kubernetes-server-linux-"+runtime.GOARCH+".tar.gz")
 	if out, err := exec.CommandContext(ctx, "tar", "--extract", "--file="+tarball, "--directory="+unpacked).CombinedOutput(); err != nil {
 		t.Fatalf("%s: %v: %s", tarball, err, out)
@@ -70,50 +79,236 @@ func TestKubeadm(t *testing.T) {
 	if err != nil || len(archives) != 4 {
 		t.Fatalf("want the archives of four images, got %q, %v", archives, err)
 	}
-	opts.Kubeadm = &cluster.Kubeadm{Config: filepath.Join(release, "kubeadm.yaml"), Archives: archives}
+	opts.Bare, opts.SimulatedNodes, opts.Archives = true, 0, archives
+	opts.Private = []string{"/etc/kubernetes", "/usr/libexec/kubernetes", "/var/lib/etcd"}
+	opts.Images = []image.Image{
+		{Names: []string{cluster.ShellImage}, Shell: true, Command: []string{"sh"}},
+		{Names: []string{"registry.k8s.io/etcd:" + etcdTag(t)}, Programs: map[string]string{"/usr/local/bin/etcd": filepath.Join(tools.Dir(repo), "etcd")}},
+	}
 
 	before := machine(t)
 	c, err := cluster.New(opts, logf)
-	if err != nil {
-		t.Fatal(err)
-	}
-	down := func() {
-		if err := c.Down(t.Context()); err != nil {
-			t.Errorf("take it down: %v", err)
-		}
-	}
-	if err := c.Down(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := c.Up(ctx); err != nil {
-		t.Fatal(err)
-	}
-	defer down()
-	client, err := c.NewClient(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, c.Down(ctx))
+	_, err = c.Up(ctx)
+	must(t, err)
+	defer func() { must(t, c.Down(context.Background())) }()
+	k := &kubeadmNode{t, c, release, opts.Bin}
+	client := k.init()
 
 	version, err := client.Discovery().ServerVersion()
 	if err != nil || version.GitVersion != stamp {
 		t.Errorf("want an API server of version %s, got %v, %v", stamp, version, err)
 	}
 	checkStaticPods(t, client)
-	checkProxy(t, client)
+	k.checkProxy(client)
 	checkImport(t, c)
-
+	k.startNodes(client, 20)
 	var out strings.Builder
-	if err := demo.Run(ctx, c, demo.Options{Pods: 100, Timeout: 10 * time.Minute, Out: &out}); err != nil {
+	if err := demo.RunOn(ctx, client, demo.Options{Pods: 100, Timeout: 10 * time.Minute, Out: &out}); err != nil {
 		t.Errorf("%v after\n%s", err, out.String())
 	}
 	t.Logf("the demo:\n%s", out.String())
-
-	if err := c.KubeadmReset(ctx); err != nil {
-		t.Error(err)
-	}
-	down()
+	k.reset()
+	must(t, c.Down(ctx))
 	if after := machine(t); after != before {
 		t.Errorf("the machine is not as before:\n%s", difference(before, after))
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// etcdTag is the tag of an image with the etcd of this machine, as kubeadm wants it.
+func etcdTag(t *testing.T) string {
+	t.Helper()
+	version, err := tools.Version(repo, cluster.Etcd)
+	must(t, err)
+	return strings.TrimPrefix(version, "v") + "-0"
+}
+
+// root is where a path of the node is on this machine.
+func (k *kubeadmNode) root(path string) string {
+	return filepath.Join(k.Options.Dir, "node", "root", path)
+}
+
+// kubeadm runs it on the node.
+func (k *kubeadmNode) kubeadm(args ...string) {
+	k.Helper()
+	// It asks the kubelet for its version.
+	command := append([]string{"env", "PATH=" + k.bin + ":" + os.Getenv("PATH"), filepath.Join(k.bin, "kubeadm")}, args...)
+	if out, err := k.RunInNode(k.Context(), command...); err != nil {
+		k.Fatalf("%v\n%s", err, out)
+	}
+}
+
+// init starts the control plane, and returns a client of its administrator.
+func (k *kubeadmNode) init() *cluster.Client {
+	k.Helper()
+	file := filepath.Join(k.Options.Dir, "config", "kubeadm.yaml")
+	must(k.T, os.WriteFile(file, k.config(), 0o600))
+	// What a service manager does on other nodes: it starts the kubelet as soon as kubeadm has configured
+	// it, and whenever it ends.
+	args, err := k.InNode("sh", "-c", `while true; do
+  if [ -s /var/lib/kubelet/config.yaml ] && [ -s /var/lib/kubelet/kubeadm-flags.env ]; then
+    . /var/lib/kubelet/kubeadm-flags.env
+    `+k.bin+`/kubelet --config=/var/lib/kubelet/config.yaml --kubeconfig=/etc/kubernetes/kubelet.conf \
+      --bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf $KUBELET_KUBEADM_ARGS || true
+  fi
+  sleep 0.5
+done`)
+	must(k.T, err)
+	must(k.T, k.StartOther(cluster.Kubelet, args))
+	// It checks the bridge of a network that this node does not have, and version 1 of control groups is
+	// something to which the kubelet's configuration agrees, but it wants to hear it, too.
+	k.kubeadm("init", "--config="+file, "--ignore-preflight-errors=SystemVerification")
+
+	config, err := clientcmd.BuildConfigFromFlags("", k.root(kubeadmAdmin))
+	must(k.T, err)
+	config.QPS, config.Burst = 1000, 2000
+	config.Dial = func(ctx context.Context, network, address string) (conn net.Conn, err error) {
+		err = k.InNetwork(func() error {
+			conn, err = (&net.Dialer{}).DialContext(ctx, network, address)
+			return err
+		})
+		return conn, err
+	}
+	client, err := cluster.ClientFor(k.Context(), config)
+	must(k.T, err)
+	return client
+}
+
+// config is that of the release with what this machine needs: its addresses, and a node without systemd
+// whose images cannot be pulled.
+func (k *kubeadmNode) config() []byte {
+	k.Helper()
+	content, err := os.ReadFile(filepath.Join(k.release, "kubeadm.yaml"))
+	must(k.T, err)
+	const socket = "unix:///run/containerd/containerd.sock"
+	additions := map[string]map[string]any{
+		"InitConfiguration": {
+			"apiVersion":       "kubeadm.k8s.io/v1beta4",
+			"localAPIEndpoint": map[string]any{"advertiseAddress": k.NodeAddress()},
+			"nodeRegistration": map[string]any{
+				"name":            cluster.RealNode,
+				"criSocket":       socket,
+				"imagePullPolicy": "Never",
+				// It is the only node that runs pods.
+				"taints": []any{},
+				"kubeletExtraArgs": []any{
+					map[string]any{"name": "node-ip", "value": k.NodeAddress()},
+					map[string]any{"name": "node-labels", "value": cluster.TypeLabel + "=real"},
+				},
+			},
+		},
+		"ClusterConfiguration": {
+			"networking": map[string]any{"serviceSubnet": k.PodSubnet + ".128.0/17"},
+			"etcd":       map[string]any{"local": map[string]any{"imageTag": etcdTag(k.T)}},
+			// Nothing in here asks for names, and its image is not made from Kubernetes.
+			"dns": map[string]any{"disabled": true},
+		},
+		"KubeletConfiguration": {
+			"containerRuntimeEndpoint": socket, "cgroupDriver": "cgroupfs", "cgroupRoot": "/" + k.NodeCgroup(),
+			"failCgroupV1": false, "failSwapOn": false, "resolvConf": "", "volumePluginDir": "/var/lib/kubelet/volume-plugins",
+			"imageGCHighThresholdPercent": 100,
+			"evictionHard": map[string]any{
+				"memory.available": "50Mi", "nodefs.available": "0%", "nodefs.inodesFree": "0%", "imagefs.available": "0%", "imagefs.inodesFree": "0%",
+			},
+		},
+		// The limits of the machine's connection tracking are not for a node in it to change.
+		"KubeProxyConfiguration": {
+			"conntrack": map[string]any{"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"},
+			"iptables":  map[string]any{"localhostNodePorts": false},
+		},
+	}
+	var documents []string
+	add := func(document map[string]any) {
+		text, err := yaml.Marshal(document)
+		must(k.T, err)
+		documents = append(documents, string(text))
+	}
+	for text := range strings.SplitSeq(string(content), "\n---\n") {
+		document := map[string]any{}
+		must(k.T, yaml.UnmarshalStrict([]byte(text), &document))
+		kind, _ := document["kind"].(string)
+		merge(document, additions[kind])
+		delete(additions, kind)
+		add(document)
+	}
+	for kind, document := range additions {
+		document["kind"] = kind
+		add(document)
+	}
+	return []byte(strings.Join(documents, "---\n"))
+}
+
+// merge sets the fields of an object. Those of objects in it are set one by one, lists as a whole.
+func merge(object, fields map[string]any) {
+	for name, value := range fields {
+		inner, isObject := object[name].(map[string]any)
+		if more, ok := value.(map[string]any); ok && isObject {
+			merge(inner, more)
+		} else {
+			object[name] = value
+		}
+	}
+}
+
+// startNodes starts the driver, and simulated nodes besides.
+func (k *kubeadmNode) startNodes(client *cluster.Client, simulated int) {
+	k.Helper()
+	driver, err := k.DriverArgs(kubeadmAdmin)
+	must(k.T, err)
+	must(k.T, k.StartOther(cluster.Driver, driver))
+	kwok, err := k.KwokArgs(kubeadmAdmin, "127.0.0.1:10247")
+	must(k.T, err)
+	kwok, err = k.InNode(kwok...)
+	must(k.T, err)
+	must(k.T, k.StartOther(cluster.Kwok, kwok))
+	must(k.T, cluster.CreateSimulatedNodes(k.Context(), client, simulated, true))
+	e := &env{T: k.T, Client: client, ctx: k.Context()}
+	e.eventually("all nodes are ready", func() error {
+		list, err := client.CoreV1().Nodes().List(e.ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		ready := 0
+		for _, node := range list.Items {
+			for _, condition := range node.Status.Conditions {
+				if condition.Type == corev1.NodeReady && condition.Status == corev1.ConditionTrue {
+					ready++
+				}
+			}
+		}
+		if ready != simulated+1 {
+			return fmt.Errorf("%d of %d", ready, simulated+1)
+		}
+		return nil
+	})
+}
+
+// reset undoes what kubeadm did, as the administrator of a node would, and checks that it leaves nothing.
+func (k *kubeadmNode) reset() {
+	k.Helper()
+	for _, name := range []string{cluster.Kwok, cluster.Driver, cluster.Kubelet} {
+		must(k.T, k.Stop(k.Context(), name, 3*time.Second))
+	}
+	k.kubeadm("reset", "--force", "--cri-socket=unix:///run/containerd/containerd.sock")
+	containers, err := k.RunInNode(k.Context(), filepath.Join(tools.Dir(repo), "ctr"), "--namespace=k8s.io", "containers", "list", "--quiet")
+	if err != nil || containers != "" {
+		k.Errorf("kubeadm reset left containers: %s %v", strings.Join(strings.Fields(containers), ", "), err)
+	}
+	for _, dir := range []string{"/etc/kubernetes/manifests", "/etc/kubernetes/pki", "/var/lib/etcd", "/var/lib/kubelet"} {
+		_ = filepath.WalkDir(k.root(dir), func(path string, d fs.DirEntry, err error) error {
+			if err == nil && !d.IsDir() {
+				k.Errorf("kubeadm reset left %s", path)
+			}
+			return nil
+		})
 	}
 }
 
@@ -148,7 +343,8 @@ func checkStaticPods(t *testing.T, client *cluster.Client) {
 
 // checkProxy waits until kube-proxy, which needs more in its image than itself, has
 // made rules for the one Service that there is.
-func checkProxy(t *testing.T, client *cluster.Client) {
+func (k *kubeadmNode) checkProxy(client *cluster.Client) {
+	t := k.T
 	t.Helper()
 	rules, state := "", ""
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(time.Second) {
@@ -158,8 +354,8 @@ func checkProxy(t *testing.T, client *cluster.Client) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		out, err := exec.CommandContext(t.Context(), "iptables-save", "--table=nat").CombinedOutput()
-		rules, state = string(out), ""
+		rules, err = k.RunInNode(t.Context(), "iptables-save", "--table=nat")
+		state = ""
 		for _, pod := range pods.Items {
 			for _, container := range pod.Status.ContainerStatuses {
 				state = fmt.Sprintf("%s ready=%t restarts=%d %+v", pod.Name, container.Ready, container.RestartCount, container.State)

@@ -21,8 +21,8 @@ limitations under the License.
 // _output/<release>/bin or in BIN. With KEEP=true the cluster is still there
 // afterwards.
 //
-// TestKubeadm has a cluster of its own, and runs alone: with KUBEADM_RELEASE, the
-// folder of a release, no other is started.
+// TestKubeadm has a node of its own: with KUBEADM_RELEASE, the folder of a release, no
+// cluster is started for other tests.
 package cluster
 
 import (
@@ -56,7 +56,7 @@ const (
 
 var (
 	// shared is the cluster that most tests use.
-	shared *cluster.Cluster
+	shared *testCluster
 	repo   string
 	stamp  string
 )
@@ -80,15 +80,17 @@ func run(m *testing.M) (code int, finalErr error) {
 	if err != nil {
 		return 1, err
 	}
-	if shared, err = cluster.New(opts, logf); err != nil {
+	c, err := cluster.New(opts, logf)
+	if err != nil {
 		return 1, err
 	}
+	shared = &testCluster{c}
 	// What an interrupted run left.
 	if err := shared.Down(ctx); err != nil {
 		return 1, err
 	}
 	if os.Getenv(kubeadmRelease) != "" {
-		// The ports of kubeadm's cluster cannot be chosen.
+		// TestKubeadm has one of its own.
 		return m.Run(), nil
 	}
 	if _, err := shared.Up(ctx); err != nil {

@@ -258,7 +258,7 @@ func TestTwoSchedulers(t *testing.T) {
 	const pods = 20
 	e := newEnv(t)
 	const other = "other-scheduler"
-	stop, err := shared.StartScheduler(e.ctx, other)
+	stop, err := shared.StartScheduler(other)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -334,7 +334,7 @@ func TestRestarts(t *testing.T) {
 	e.running("job", pods)
 	e.reservedFor("shared", job)
 
-	if err := shared.Stop(e.ctx, cluster.ControllerManager); err != nil {
+	if err := shared.Stop(e.ctx, cluster.ControllerManager, 20*time.Second); err != nil {
 		t.Fatal(err)
 	}
 	// Nobody sees that the Job and its pods go away.

@@ -23,11 +23,94 @@ import (
 	"net"
 	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
 )
 
-// podSubnets are looked at, in this order, unless Options.PodSubnet names one. Networks of
-// examples and tests begin at 10.220.
+// ports are those of components, by name.
+type ports map[string]int
+
+// take reserves a port, if nobody has it.
+func (p ports) take(component string, port int) error {
+	for other, taken := range p {
+		if taken == port {
+			return fmt.Errorf("%s has it", other)
+		}
+	}
+	// Any address: the kubelet has one of its own, and something that listens on all of them is in the way.
+	l, err := net.Listen("tcp4", ":"+strconv.Itoa(port))
+	if err != nil {
+		return err
+	}
+	p[component] = port
+	return l.Close()
+}
+
+// takeAny reserves a port that is free.
+func (p ports) takeAny(component string) error {
+	for range 100 {
+		l, err := net.Listen("tcp4", "127.0.0.1:0")
+		if err != nil {
+			return err
+		}
+		port := l.Addr().(*net.TCPAddr).Port
+		_ = l.Close()
+		if p.take(component, port) == nil {
+			return nil
+		}
+	}
+	return fmt.Errorf("no free port for %s", component)
+}
+
+// address is where a component listens.
+func (p ports) address(component string) string {
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(p[component]))
+}
+
+// choosePorts finds one for each component: those that were asked for, else the usual ones where they are
+// free.
+func (c *Cluster) choosePorts(context.Context) error {
+	asked := func(component, variable string, port int) error {
+		if port == 0 {
+			return nil
+		}
+		if err := c.Ports.take(component, port); err != nil {
+			return fmt.Errorf("%s wants port %d: %w; set %s to another one", component, port, err, variable)
+		}
+		return nil
+	}
+	if err := errors.Join(asked(APIServer, "API_PORT", c.Options.APIPort), asked(Etcd, "ETCD_PORT", c.Options.EtcdPort)); err != nil {
+		return err
+	}
+	// Where only one number is needed that tells clusters apart, nothing listens.
+	free := []string{APIServer}
+	if !c.Options.Bare {
+		for component, port := range map[string]int{ControllerManager: 10257, Scheduler: 10259, Kwok: 10247, Kubelet: 10250, kubeletHealth: 10248} {
+			_ = c.Ports.take(component, port)
+			free = append(free, component)
+		}
+		// Not the usual one of the network driver: nobody listens there yet, and another cluster would
+		// take it, too.
+		free = append(free, Etcd, etcdPeer, NetworkDaemonSet)
+		for _, n := range c.realNodes() {
+			free = append(free, n.of(kubeletHealth))
+		}
+	}
+	if c.Options.Services {
+		free = append(free, proxyHealth, proxyMetrics, dnsReady)
+	}
+	for _, component := range free {
+		if c.Ports[component] == 0 {
+			if err := c.Ports.takeAny(component); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// podSubnets are looked at, in this order, unless Options.PodSubnet names one. Networks of examples and
+// tests begin at 10.220.
 var podSubnets = func() (subnets []string) {
 	for second := 200; second < 220; second++ {
 		subnets = append(subnets, fmt.Sprintf("10.%d", second))
@@ -38,9 +121,9 @@ var podSubnets = func() (subnets []string) {
 // errAddressInUse is that of an address which this machine has, but not from this cluster.
 var errAddressInUse = errors.New("this machine has the address already")
 
-// choosePodSubnet takes the one that was asked for, else the first one that no other cluster has.
-// The address of the first node tells others that it is taken: two clusters with one address
-// seem to work, until the first of them goes and takes the address along.
+// choosePodSubnet takes the one that was asked for, else the first one that no other cluster has. The
+// address of the first node tells others that it is taken: two clusters with one address seem to work,
+// until the first of them goes and takes the address along.
 func (c *Cluster) choosePodSubnet(ctx context.Context) error {
 	subnets := podSubnets
 	if c.Options.PodSubnet != "" {
@@ -49,7 +132,7 @@ func (c *Cluster) choosePodSubnet(ctx context.Context) error {
 	if !c.state.RealNode || c.Options.Bare {
 		// No address of it is this machine's.
 		c.PodSubnet = subnets[0]
-		return nil
+		return c.save()
 	}
 	var err error
 	for _, c.PodSubnet = range subnets {
@@ -63,13 +146,13 @@ func (c *Cluster) choosePodSubnet(ctx context.Context) error {
 
 // addAddress gives this machine an address, on the loopback interface.
 func (c *Cluster) addAddress(ctx context.Context, address string) error {
-	if slices.Contains(c.Addresses, address) {
+	if slices.Contains(c.Traces.Addresses, address) {
 		return nil
 	}
 	if hasAddress(address) {
 		return fmt.Errorf("%w: %s", errAddressInUse, address)
 	}
-	c.Addresses = append(c.Addresses, address)
+	c.Traces.Addresses = append(c.Traces.Addresses, address)
 	if err := c.save(); err != nil {
 		return err
 	}
@@ -78,7 +161,7 @@ func (c *Cluster) addAddress(ctx context.Context, address string) error {
 		return nil
 	}
 	// Nothing was added. If somebody else was faster, it must not be removed later.
-	c.Addresses = slices.DeleteFunc(c.Addresses, func(a string) bool { return a == address })
+	c.Traces.Addresses = slices.DeleteFunc(c.Traces.Addresses, func(a string) bool { return a == address })
 	if err := c.save(); err != nil {
 		return err
 	}
@@ -90,11 +173,15 @@ func (c *Cluster) addAddress(ctx context.Context, address string) error {
 
 func hasAddress(address string) bool {
 	addresses, err := net.InterfaceAddrs()
-	if err != nil {
-		return false
-	}
-	return slices.ContainsFunc(addresses, func(a net.Addr) bool {
+	return err == nil && slices.ContainsFunc(addresses, func(a net.Addr) bool {
 		ip, _, err := net.ParseCIDR(a.String())
 		return err == nil && ip.String() == address
 	})
 }
+
+func (c *Cluster) serviceSubnet() string { return c.PodSubnet + ".128.0/17" }
+func (c *Cluster) serviceIP() string     { return c.PodSubnet + ".128.1" }
+
+// dnsAddress is where the DNS server listens, on the loopback interface. Pods know it by dnsServiceIP.
+func (c *Cluster) dnsAddress() string   { return c.PodSubnet + ".127.53" }
+func (c *Cluster) dnsServiceIP() string { return c.PodSubnet + ".128.10" }

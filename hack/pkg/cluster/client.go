@@ -49,15 +49,6 @@ type Client struct {
 	Version string
 }
 
-// clientset is one of the administrator's for what all releases have.
-func (c *Cluster) clientset() (*kubernetes.Clientset, error) {
-	config, err := c.Config()
-	if err != nil {
-		return nil, err
-	}
-	return kubernetes.NewForConfig(config)
-}
-
 // NewClient returns a client of the administrator's.
 func (c *Cluster) NewClient(ctx context.Context) (*Client, error) {
 	config, err := c.Config()
@@ -415,21 +406,4 @@ func (c *Client) CountPods(ctx context.Context, namespace, selector string) (Pod
 		}
 	}
 	return n, nil
-}
-
-// CountWrites counts, through the audit log, the requests that changed a claim
-// or tried to, by their kind: "create", "update status 200" and so on.
-func (c *Cluster) CountWrites(namespace, name string) (map[string]int, error) {
-	counts := map[string]int{}
-	err := c.readAudit(func(e *auditEvent) {
-		if e.ObjectRef.Resource != "resourceclaims" || e.ObjectRef.Namespace != namespace || e.ObjectRef.Name != name {
-			return
-		}
-		what := e.Verb
-		if e.ObjectRef.Subresource != "" {
-			what += " " + e.ObjectRef.Subresource
-		}
-		counts[fmt.Sprintf("%s by %s: %d", what, e.User.Username, e.ResponseStatus.Code)]++
-	})
-	return counts, err
 }

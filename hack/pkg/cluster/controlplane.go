@@ -19,13 +19,12 @@ package cluster
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
+	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -33,95 +32,84 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
-
-	"kubernetes-dra/hack/pkg/tools"
+	certutil "k8s.io/client-go/util/cert"
 )
 
-// auditPolicy keeps what tests look at: who wrote which object of
-// resource.k8s.io when.
-const auditPolicy = `apiVersion: audit.k8s.io/v1
-kind: Policy
-omitStages: [RequestReceived, ResponseStarted]
-rules:
-- level: Metadata
-  verbs: [create, update, patch, delete, deletecollection]
-  resources:
-  - group: resource.k8s.io
-- level: None
-`
+// controlPlane are etcd and what talks to it: processes of this machine, each with its own identity.
+type controlPlane struct{ *Cluster }
 
-func (c *Cluster) serviceSubnet() string { return c.PodSubnet + ".128.0/17" }
-func (c *Cluster) serviceIP() string     { return c.PodSubnet + ".128.1" }
+const etcdPeer = "etcd-peer"
 
-// Config returns a client configuration of the administrator's.
-func (c *Cluster) Config() (*rest.Config, error) {
-	config, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig())
+func (c controlPlane) up(ctx context.Context) error {
+	c.Options.Gates = withGates(c.neededGates(), c.Options.Gates)
+	if _, err := c.writeConfig("audit-policy.yaml", nil); err != nil {
+		return err
+	}
+	for _, component := range []string{Etcd, APIServer} {
+		if err := c.startComponent(ctx, component, nil); err != nil {
+			return err
+		}
+	}
+	if err := c.apply(ctx, "access.yaml", nil); err != nil {
+		return err
+	}
+	for _, component := range []string{ControllerManager, Scheduler} {
+		if err := c.startComponent(ctx, component, nil); err != nil {
+			return err
+		}
+	}
+	// Pods can be created when they have a service account, from the controller manager.
+	client, err := c.clientset()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	// The caller knows what it wants to send.
-	config.QPS, config.Burst = 1000, 2000
-	return config, nil
+	return poll(ctx, time.Minute, "service account of namespace default", func(ctx context.Context) error {
+		_, err := client.CoreV1().ServiceAccounts("default").Get(ctx, "default", metav1.GetOptions{})
+		return err
+	})
 }
 
-// gateFlag is --feature-gates with gates over others.
-func gateFlag(others, gates map[string]bool) []string {
-	all := maps.Clone(others)
-	if all == nil {
-		all = map[string]bool{}
+// neededGates are those without which the release does not have the API.
+func (c *Cluster) neededGates() map[string]bool {
+	gates := map[string]bool{}
+	for _, gate := range c.Facts.Gates {
+		gates[gate] = true
 	}
+	return gates
+}
+
+// withGates sets gates over others.
+func withGates(others, gates map[string]bool) map[string]bool {
+	all := map[string]bool{}
+	maps.Copy(all, others)
 	maps.Copy(all, gates)
-	var list []string
-	for _, gate := range slices.Sorted(maps.Keys(all)) {
-		list = append(list, gate+"="+strconv.FormatBool(all[gate]))
-	}
-	if len(list) == 0 {
-		return nil
-	}
-	return []string{"--feature-gates=" + strings.Join(list, ",")}
+	return all
 }
 
-func (c *Cluster) program(name string) string { return filepath.Join(c.Options.Bin, name) }
-
-func (c *Cluster) tool(name string) string { return filepath.Join(tools.Dir(c.Options.Repo), name) }
-
-// common are the program and the flags that every component of Kubernetes has.
-func (c *Cluster) common(component string, gates map[string]bool) []string {
+// Program is the command line of a component of Kubernetes with the flags that every one of them has, and
+// with gates over those of the cluster.
+func (c *Cluster) Program(component string, gates map[string]bool) []string {
 	programs := Programs{Bin: c.Options.Bin, Gates: c.Options.Gates}
 	if component == Kubelet && c.Options.Kubelet != nil {
 		programs = *c.Options.Kubelet
 	}
-	return append([]string{filepath.Join(programs.Bin, component), "-v=" + strconv.Itoa(c.Options.LogLevel)}, gateFlag(programs.Gates, gates)...)
+	all := withGates(programs.Gates, gates)
+	args := []string{filepath.Join(programs.Bin, component), "-v=" + strconv.Itoa(c.Options.LogLevel)}
+	var list []string
+	for _, gate := range slices.Sorted(maps.Keys(all)) {
+		list = append(list, gate+"="+strconv.FormatBool(all[gate]))
+	}
+	if len(list) > 0 {
+		args = append(args, "--feature-gates="+strings.Join(list, ","))
+	}
+	return args
 }
 
 // args is the command line of a component.
-func (c *Cluster) args(component string, gates map[string]bool) ([]string, error) {
-	port := strconv.Itoa(c.Ports[component])
-	bind := "127.0.0.1"
-	if component == APIServer && c.Options.Services {
-		// Pods reach it, through the Service, at the address of a node.
-		bind = "0.0.0.0"
-	}
-	secure := []string{
-		"--bind-address=" + bind,
-		"--secure-port=" + port,
-		"--tls-cert-file=" + c.pki(component+".crt"),
-		"--tls-private-key-file=" + c.pki(component+".key"),
-	}
-	kubeconfig := c.kubeconfig(component)
-	clients := []string{
-		"--kubeconfig=" + kubeconfig,
-		"--authentication-kubeconfig=" + kubeconfig,
-		"--authorization-kubeconfig=" + kubeconfig,
-		"--leader-elect=false",
-		"--kube-api-qps=1000",
-		"--kube-api-burst=2000",
-	}
-	switch component {
-	case Etcd:
-		client, peer := "http://"+c.address(Etcd), "http://"+c.address("etcd-peer")
+func (c controlPlane) args(component string, gates map[string]bool) ([]string, error) {
+	if component == Etcd {
+		client, peer := "http://"+c.Ports.address(Etcd), "http://"+c.Ports.address(etcdPeer)
 		return []string{
 			c.tool("etcd"),
 			"--name=default",
@@ -136,107 +124,90 @@ func (c *Cluster) args(component string, gates map[string]bool) ([]string, error
 			// Nothing in here is worth waiting for the disk.
 			"--unsafe-no-fsync=true",
 		}, nil
-	case APIServer:
-		policy := c.path("config", "audit-policy.yaml")
-		if err := os.WriteFile(policy, []byte(auditPolicy), 0o644); err != nil {
-			return nil, err
-		}
-		args := slices.Concat(c.common(component, gates), secure, []string{
-			"--etcd-servers=http://" + c.address(Etcd),
-			"--service-cluster-ip-range=" + c.serviceSubnet(),
-			"--client-ca-file=" + c.pki("ca.crt"),
-			"--authorization-mode=Node,RBAC",
-			"--enable-admission-plugins=NodeRestriction",
-			"--allow-privileged=true",
-			"--service-account-issuer=https://kubernetes.default.svc.cluster.local",
-			"--service-account-key-file=" + c.pki("sa.pub"),
-			"--service-account-signing-key-file=" + c.pki("sa.key"),
-			"--kubelet-client-certificate=" + c.pki("apiserver-kubelet-client.crt"),
-			"--kubelet-client-key=" + c.pki("apiserver-kubelet-client.key"),
-			"--kubelet-certificate-authority=" + c.pki("ca.crt"),
-			"--kubelet-preferred-address-types=InternalIP",
-			"--requestheader-client-ca-file=" + c.pki("front-proxy-ca.crt"),
-			"--requestheader-allowed-names=front-proxy-client",
-			"--requestheader-extra-headers-prefix=X-Remote-Extra-",
-			"--requestheader-group-headers=X-Remote-Group",
-			"--requestheader-username-headers=X-Remote-User",
-			"--proxy-client-cert-file=" + c.pki("front-proxy-client.crt"),
-			"--proxy-client-key-file=" + c.pki("front-proxy-client.key"),
-			"--audit-policy-file=" + policy,
-			"--audit-log-path=" + c.AuditLog(),
-		})
-		if c.Options.Services {
-			args = append(args, "--advertise-address="+c.node().address())
-		} else {
-			// A Service cannot have an endpoint on a loopback address.
-			args = append(args, "--advertise-address=127.0.0.1", "--endpoint-reconciler-type=none")
-		}
-		if runtime := c.runtimeConfig(); runtime != "" {
-			args = append(args, "--runtime-config="+runtime)
-		}
-		return args, nil
+	}
+	args := append(c.Program(component, gates),
+		"--secure-port="+strconv.Itoa(c.Ports[component]),
+		"--tls-cert-file="+c.pki(component+".crt"),
+		"--tls-private-key-file="+c.pki(component+".key"),
+		"--client-ca-file="+c.pki("ca.crt"),
+		"--requestheader-client-ca-file="+c.pki("front-proxy-ca.crt"),
+	)
+	if component == APIServer {
+		return append(args, c.apiServerArgs()...), nil
+	}
+	kubeconfig := c.ComponentKubeconfig(component)
+	args = append(args,
+		"--bind-address=127.0.0.1",
+		"--kubeconfig="+kubeconfig,
+		"--authentication-kubeconfig="+kubeconfig,
+		"--authorization-kubeconfig="+kubeconfig,
+		"--leader-elect=false",
+		"--kube-api-qps=1000",
+		"--kube-api-burst=2000",
+	)
+	switch component {
 	case ControllerManager:
-		return slices.Concat(c.common(component, gates), secure, clients, []string{
+		return append(args,
 			"--use-service-account-credentials=true",
-			"--root-ca-file=" + c.pki("ca.crt"),
-			"--service-account-private-key-file=" + c.pki("sa.key"),
-			"--client-ca-file=" + c.pki("ca.crt"),
-			"--requestheader-client-ca-file=" + c.pki("front-proxy-ca.crt"),
+			"--root-ca-file="+c.pki("ca.crt"),
+			"--service-account-private-key-file="+c.pki("sa.key"),
 			"--concurrent-job-syncs=20",
 			// It creates the folder.
-			"--flex-volume-plugin-dir=" + c.path("config", "volume-plugins"),
-		}), nil
+			"--flex-volume-plugin-dir="+c.path("config", "volume-plugins"),
+		), nil
 	case Scheduler:
-		return slices.Concat(c.common(component, gates), secure, clients, []string{
-			"--client-ca-file=" + c.pki("ca.crt"),
-			"--requestheader-client-ca-file=" + c.pki("front-proxy-ca.crt"),
-		}), nil
+		return args, nil
 	}
 	return nil, fmt.Errorf("no component %q", component)
 }
 
+func (c controlPlane) apiServerArgs() []string {
+	args := []string{
+		"--etcd-servers=http://" + c.Ports.address(Etcd),
+		"--service-cluster-ip-range=" + c.serviceSubnet(),
+		"--authorization-mode=Node,RBAC",
+		"--enable-admission-plugins=NodeRestriction",
+		"--allow-privileged=true",
+		"--service-account-issuer=https://kubernetes.default.svc.cluster.local",
+		"--service-account-key-file=" + c.pki("sa.key"),
+		"--service-account-signing-key-file=" + c.pki("sa.key"),
+		"--kubelet-client-certificate=" + c.pki(kubeletClient+".crt"),
+		"--kubelet-client-key=" + c.pki(kubeletClient+".key"),
+		"--kubelet-certificate-authority=" + c.pki("ca.crt"),
+		"--kubelet-preferred-address-types=InternalIP",
+		"--requestheader-allowed-names=" + frontProxyClient,
+		"--requestheader-extra-headers-prefix=X-Remote-Extra-",
+		"--requestheader-group-headers=X-Remote-Group",
+		"--requestheader-username-headers=X-Remote-User",
+		"--proxy-client-cert-file=" + c.pki(frontProxyClient+".crt"),
+		"--proxy-client-key-file=" + c.pki(frontProxyClient+".key"),
+		"--audit-policy-file=" + c.path("config", "audit-policy.yaml"),
+		"--audit-log-path=" + c.AuditLog(),
+	}
+	if c.Options.Services {
+		// Pods reach it, through the Service, at the address of a node.
+		args = append(args, "--bind-address=0.0.0.0", "--advertise-address="+c.node().address())
+	} else {
+		// A Service cannot have an endpoint on a loopback address.
+		args = append(args, "--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", "--endpoint-reconciler-type=none")
+	}
+	if list := c.runtimeConfig(); list != "" {
+		args = append(args, "--runtime-config="+list)
+	}
+	return args
+}
+
 // runtimeConfig serves resource.k8s.io where the release does not by itself.
-func (c *Cluster) runtimeConfig() string {
-	var list []string
+func (c controlPlane) runtimeConfig() string {
+	list := c.Facts.RuntimeConfig
 	if c.Options.RuntimeConfig != "" {
-		list = append(list, c.Options.RuntimeConfig)
+		list = append([]string{c.Options.RuntimeConfig}, list...)
 	}
-	return strings.Join(append(list, c.Facts.RuntimeConfig...), ",")
+	return strings.Join(list, ",")
 }
 
-// healthURL is where a component of the control plane says how it is.
-func (c *Cluster) healthURL(component string) string {
-	switch component {
-	case Etcd:
-		return "http://" + c.address(component) + "/health"
-	case APIServer:
-		return "https://" + c.address(component) + "/readyz"
-	default:
-		return "https://" + c.address(component) + "/healthz"
-	}
-}
-
-func (c *Cluster) startControlPlane(ctx context.Context) error {
-	c.Options.Gates = c.withNeededGates(c.Options.Gates)
-	for _, component := range []string{Etcd, APIServer} {
-		if err := c.startComponent(ctx, component, nil); err != nil {
-			return err
-		}
-	}
-	if err := c.applyAccess(ctx); err != nil {
-		return fmt.Errorf("roles: %w", err)
-	}
-	for _, component := range []string{ControllerManager, Scheduler} {
-		if err := c.startComponent(ctx, component, nil); err != nil {
-			return err
-		}
-	}
-	return c.waitForNamespace(ctx)
-}
-
-// startComponent starts one of the control plane and waits until it is
-// healthy.
-func (c *Cluster) startComponent(ctx context.Context, component string, gates map[string]bool) error {
+// startComponent starts one of the control plane and waits until it is healthy.
+func (c controlPlane) startComponent(ctx context.Context, component string, gates map[string]bool) error {
 	args, err := c.args(component, gates)
 	if err != nil {
 		return err
@@ -245,53 +216,63 @@ func (c *Cluster) startComponent(ctx context.Context, component string, gates ma
 		return err
 	}
 	start := time.Now()
-	p, err := c.start(component, args)
+	p, err := c.run(component, args)
 	if err != nil {
 		return err
 	}
-	client, err := c.probeClient()
-	if err != nil {
+	url := map[string]string{Etcd: "http://%s/health", APIServer: "https://%s/readyz"}[component]
+	if url == "" {
+		url = "https://%s/healthz"
+	}
+	if err := c.waitForAnswer(ctx, p, fmt.Sprintf(url, c.Ports.address(component))); err != nil {
 		return err
 	}
-	defer client.CloseIdleConnections()
-	err = c.waitHealthy(ctx, p, 3*time.Minute, func(ctx context.Context) error {
-		return probe(ctx, client, c.healthURL(component))
-	})
-	if err != nil {
-		return err
-	}
-	c.Log("%s on %s is healthy after %s", component, c.address(component), time.Since(start).Round(100*time.Millisecond))
+	c.Log("%s on %s is healthy after %s", component, c.Ports.address(component), since(start))
 	return nil
 }
 
-// probeClient has the administrator's certificate.
-func (c *Cluster) probeClient() (*http.Client, error) {
+// waitForPort waits until nobody has the port of a component. That of one which was stopped is free only
+// some time later.
+func (c *Cluster) waitForPort(ctx context.Context, component, host string) error {
+	return poll(ctx, 30*time.Second, "port of "+component, func(context.Context) error {
+		l, err := net.Listen("tcp4", net.JoinHostPort(host, strconv.Itoa(c.Ports[component])))
+		if err != nil {
+			return err
+		}
+		return l.Close()
+	})
+}
+
+// waitForAnswer waits until a process says at a URL that it is healthy.
+func (c *Cluster) waitForAnswer(ctx context.Context, p *process, url string) error {
+	return c.Processes.waitHealthy(ctx, p, 3*time.Minute, func(ctx context.Context) error {
+		_, err := c.Get(ctx, url)
+		return err
+	})
+}
+
+// Get is what a component answers to the administrator.
+func (c *Cluster) Get(ctx context.Context, url string) (string, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig())
 	if err != nil {
-		return nil, err
+		return "", err
 	}
 	pair, err := tls.X509KeyPair(config.CertData, config.KeyData)
 	if err != nil {
-		return nil, err
+		return "", err
 	}
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(config.CAData)
-	return &http.Client{
+	roots, err := certutil.NewPoolFromBytes(config.CAData)
+	if err != nil {
+		return "", err
+	}
+	client := &http.Client{
 		Timeout: 5 * time.Second,
 		Transport: &http.Transport{
 			// Never through a proxy.
-			TLSClientConfig: &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12},
+			TLSClientConfig:   &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12},
+			DisableKeepAlives: true,
 		},
-	}, nil
-}
-
-func probe(ctx context.Context, client *http.Client, url string) error {
-	_, err := get(ctx, client, url, 1<<16)
-	return err
-}
-
-// get is what a component answers, up to a number of bytes.
-func get(ctx context.Context, client *http.Client, url string, limit int64) (string, error) {
+	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return "", err
@@ -301,93 +282,17 @@ func get(ctx context.Context, client *http.Client, url string, limit int64) (str
 		return "", err
 	}
 	defer func() { _ = response.Body.Close() }()
-	body, err := io.ReadAll(io.LimitReader(response.Body, limit))
-	if err != nil {
-		return "", err
+	body, err := io.ReadAll(io.LimitReader(response.Body, 1<<26))
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s says %s: %s", url, response.Status, strings.TrimSpace(string(body)))
 	}
-	if response.StatusCode != http.StatusOK {
-		return "", fmt.Errorf("%s says %s: %s", url, response.Status, strings.TrimSpace(string(body)))
-	}
-	return string(body), nil
+	return string(body), err
 }
 
-// waitForNamespace waits until pods can be created: their service account
-// comes from the controller manager.
-func (c *Cluster) waitForNamespace(ctx context.Context) error {
-	client, err := c.clientset()
-	if err != nil {
-		return err
-	}
-	return poll(ctx, time.Minute, "service account of namespace default", func(ctx context.Context) error {
-		_, err := client.CoreV1().ServiceAccounts("default").Get(ctx, "default", metav1.GetOptions{})
-		return err
-	})
-}
-
-// Use lets components that get started from now on be those of another folder, with other feature
-// gates. They may be of another release. Nothing gets restarted.
-func (c *Cluster) Use(ctx context.Context, bin string, gates map[string]bool) error {
-	c.Options.Bin = bin
-	if err := c.findVersion(ctx); err != nil {
-		return err
-	}
-	c.Options.Gates = c.withNeededGates(gates)
-	return nil
-}
-
-// withNeededGates adds those gates without which the release does not have the API.
-func (c *Cluster) withNeededGates(gates map[string]bool) map[string]bool {
-	all := map[string]bool{}
-	for _, gate := range c.Facts.Gates {
-		all[gate] = true
-	}
-	maps.Copy(all, gates)
-	return all
-}
-
-// StartScheduler starts one more scheduler, for pods with that scheduler name. It ends when stop is called,
-// or with the cluster.
-func (c *Cluster) StartScheduler(ctx context.Context, name string) (stop func(context.Context) error, err error) {
-	config := c.path("config", name+".yaml")
-	content := fmt.Sprintf(`apiVersion: kubescheduler.config.k8s.io/v1
-kind: KubeSchedulerConfiguration
-clientConnection: {kubeconfig: %q, qps: 1000, burst: 2000}
-leaderElection: {leaderElect: false}
-profiles:
-- schedulerName: %q
-`, c.kubeconfig(Scheduler), name)
-	if err := os.WriteFile(config, []byte(content), 0o644); err != nil {
-		return nil, err
-	}
-	// It serves nothing, so it needs no port.
-	p, err := c.start(name, append(c.common(Scheduler, nil), "--config="+config, "--secure-port=0"))
-	if err != nil {
-		return nil, err
-	}
-	return func(ctx context.Context) error { return p.stop(ctx, 20*time.Second) }, nil
-}
-
-// Restart stops a component and starts it again with other feature gates, over
-// those of the cluster. It returns when the component is healthy.
-func (c *Cluster) Restart(ctx context.Context, component string, gates map[string]bool) error {
-	if err := c.Stop(ctx, component); err != nil {
-		return err
-	}
-	return c.Start(ctx, component, gates)
-}
-
-// Stop stops a component.
-func (c *Cluster) Stop(ctx context.Context, component string) error {
-	p := c.process(component)
-	if p == nil {
-		return fmt.Errorf("%s was not started", component)
-	}
-	return p.stop(ctx, 20*time.Second)
-}
-
-// Start starts a component which was stopped.
+// Start starts a component which was stopped, with feature gates over those of the cluster. It returns
+// when the component is healthy.
 func (c *Cluster) Start(ctx context.Context, component string, gates map[string]bool) error {
-	if p := c.process(component); p != nil && p.alive() {
+	if p := c.Processes.find(component); p != nil && p.alive() {
 		return fmt.Errorf("%s runs already", component)
 	}
 	switch component {
@@ -399,9 +304,34 @@ func (c *Cluster) Start(ctx context.Context, component string, gates map[string]
 	case Driver:
 		return c.node().startDriver(ctx)
 	case Kwok:
-		return c.startKwok(ctx)
+		return simulatedNodes{c}.startKwok(ctx)
 	case Containerd:
 		return errors.New("the real node ends with its containerd")
 	}
-	return c.startComponent(ctx, component, gates)
+	return controlPlane{c}.startComponent(ctx, component, gates)
+}
+
+// StartOther starts one more program, which ends with the cluster.
+func (c *Cluster) StartOther(name string, args []string) error {
+	_, err := c.run(name, args)
+	return err
+}
+
+// Stop stops a component with all that it started. What has not ended after the grace period is killed.
+func (c *Cluster) Stop(ctx context.Context, component string, grace time.Duration) error {
+	p := c.Processes.find(component)
+	if p == nil {
+		return fmt.Errorf("%s was not started", component)
+	}
+	return p.stop(ctx, grace)
+}
+
+// PIDs are the processes of a component that runs. On the real node, the first one enters the namespaces of
+// the node.
+func (c *Cluster) PIDs(component string) ([]int, error) {
+	p := c.Processes.find(component)
+	if p == nil || !p.alive() {
+		return nil, fmt.Errorf("%s does not run", component)
+	}
+	return append([]int{p.PID}, family(p.PID)...), nil
 }

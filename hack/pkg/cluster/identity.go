@@ -17,60 +17,52 @@ limitations under the License.
 package cluster
 
 import (
+	"context"
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
-	"crypto/rsa"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"math/big"
 	"net"
 	"os"
+	"path/filepath"
 	"time"
 
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	certutil "k8s.io/client-go/util/cert"
+	"k8s.io/client-go/util/keyutil"
 )
+
+// validity is long enough for a cluster that nobody takes down for a while.
+const validity = 365 * 24 * time.Hour
 
 // authority signs certificates.
 type authority struct {
 	cert *x509.Certificate
 	key  crypto.Signer
-	pem  []byte
 }
-
-// validity is long enough for a cluster that nobody takes down for a while.
-const validity = 365 * 24 * time.Hour
 
 func newAuthority(name string) (*authority, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, err
 	}
-	template := &x509.Certificate{
-		SerialNumber:          big.NewInt(1),
-		Subject:               pkix.Name{CommonName: name},
-		NotBefore:             time.Now().Add(-time.Hour),
-		NotAfter:              time.Now().Add(validity),
-		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
-		BasicConstraintsValid: true,
-		IsCA:                  true,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		return nil, err
-	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		return nil, err
-	}
-	return &authority{cert: cert, key: key, pem: encode("CERTIFICATE", der)}, nil
+	cert, err := certutil.NewSelfSignedCACert(certutil.Config{CommonName: name}, key)
+	return &authority{cert, key}, err
 }
 
-// issue returns a certificate and its key. One with hosts is for a server, one
-// without for a client, whose user is name.
+func (a *authority) pem() []byte { return encode(a.cert.Raw) }
+
+func encode(certificate []byte) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: certutil.CertificateBlockType, Bytes: certificate})
+}
+
+// issue returns a certificate and its key. One with hosts is for a server, one without for a client, whose
+// user is name.
 func (a *authority) issue(name string, groups, hosts []string) (cert, key []byte, err error) {
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -102,22 +94,62 @@ func (a *authority) issue(name string, groups, hosts []string) (cert, key []byte
 	if err != nil {
 		return nil, nil, err
 	}
-	pkcs8, err := x509.MarshalPKCS8PrivateKey(private)
-	if err != nil {
-		return nil, nil, err
-	}
-	return encode("CERTIFICATE", der), encode("PRIVATE KEY", pkcs8), nil
+	key, err = keyutil.MarshalPrivateKeyToPEM(private)
+	return encode(der), key, err
 }
 
-func encode(kind string, der []byte) []byte {
-	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
+// identity is who somebody is: as a server if there are hosts, else as a user.
+type identity struct {
+	// file is that of the certificate, without its end, or the kubeconfig of a user.
+	file, name    string
+	groups, hosts []string
+	frontProxy    bool
+}
+
+// identities are as in a cluster of kubeadm's, and those who are not part of Kubernetes.
+func (c *Cluster) identities() []identity {
+	local := []string{"localhost", "127.0.0.1"}
+	api := append([]string{"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local", c.serviceIP()}, local...)
+	if c.Options.Services {
+		// Pods are told that address when they ask for the keys of service accounts.
+		api = append(api, c.node().address())
+	}
+	all := []identity{
+		{file: c.pki(APIServer), name: APIServer, hosts: api},
+		{file: c.pki(ControllerManager), name: ControllerManager, hosts: local},
+		{file: c.pki(Scheduler), name: Scheduler, hosts: local},
+		{file: c.pki(kubeletClient), name: "kube-apiserver-kubelet-client", groups: []string{"system:masters"}},
+		{file: c.pki(frontProxyClient), name: frontProxyClient, frontProxy: true},
+		{file: c.Kubeconfig(), name: "kubernetes-admin", groups: []string{"system:masters"}},
+	}
+	user := func(component, name string, groups ...string) {
+		all = append(all, identity{file: c.ComponentKubeconfig(component), name: name, groups: groups})
+	}
+	user(ControllerManager, "system:kube-controller-manager")
+	user(Scheduler, "system:kube-scheduler")
+	user(Kwok, Kwok)
+	user(Driver, Driver)
+	if c.Options.Services {
+		user(Proxy, "system:kube-proxy")
+		user(DNS, DNS)
+	}
+	for _, n := range c.realNodes() {
+		user(n.of(Kubelet), "system:node:"+n.name(), "system:nodes")
+		all = append(all, identity{file: c.pki(n.of(Kubelet)), name: n.of(Kubelet), hosts: append([]string{n.name(), n.address()}, local...)})
+	}
+	return all
 }
 
 func (c *Cluster) pki(name string) string { return c.path("pki", name) }
 
-// writeIdentities makes all certificates and kubeconfigs: everybody is who they
-// are in a cluster of kubeadm's.
-func (c *Cluster) writeIdentities() error {
+// Names of files in the folder pki.
+const (
+	kubeletClient    = "apiserver-kubelet-client"
+	frontProxyClient = "front-proxy-client"
+)
+
+// writeIdentities makes all certificates and kubeconfigs.
+func (c *Cluster) writeIdentities(context.Context) error {
 	ca, err := newAuthority("kubernetes-ca")
 	if err != nil {
 		return err
@@ -126,95 +158,37 @@ func (c *Cluster) writeIdentities() error {
 	if err != nil {
 		return err
 	}
-	files := map[string][]byte{
-		"ca.crt":             ca.pem,
-		"front-proxy-ca.crt": frontProxy.pem,
-	}
-
-	local := []string{"localhost", "127.0.0.1"}
-	servers := map[string][]string{
-		APIServer:         append([]string{"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local", c.serviceIP()}, local...),
-		ControllerManager: local,
-		Scheduler:         local,
-	}
-	if c.Options.Services {
-		// Pods are told that address when they ask for the keys of service accounts.
-		servers[APIServer] = append(servers[APIServer], c.node().address())
-	}
-	for _, n := range c.realNodes() {
-		servers[n.of(Kubelet)] = append([]string{n.of(RealNode), n.address()}, local...)
-	}
-	for name, hosts := range servers {
-		if files[name+".crt"], files[name+".key"], err = ca.issue(name, nil, hosts); err != nil {
-			return err
-		}
-	}
-	if files["apiserver-kubelet-client.crt"], files["apiserver-kubelet-client.key"], err =
-		ca.issue("kube-apiserver-kubelet-client", []string{"system:masters"}, nil); err != nil {
-		return err
-	}
-	if files["front-proxy-client.crt"], files["front-proxy-client.key"], err = frontProxy.issue("front-proxy-client", nil, nil); err != nil {
-		return err
-	}
-	serviceAccounts, err := rsa.GenerateKey(rand.Reader, 2048)
+	serviceAccounts, err := keyutil.MakeEllipticPrivateKeyPEM()
 	if err != nil {
 		return err
 	}
-	public, err := x509.MarshalPKIXPublicKey(serviceAccounts.Public())
-	if err != nil {
-		return err
-	}
-	files["sa.pub"] = encode("PUBLIC KEY", public)
-	files["sa.key"] = encode("RSA PRIVATE KEY", x509.MarshalPKCS1PrivateKey(serviceAccounts))
-	for name, content := range files {
-		if err := os.WriteFile(c.pki(name), content, 0o600); err != nil {
-			return err
+	files := map[string][]byte{c.pki("ca.crt"): ca.pem(), c.pki("front-proxy-ca.crt"): frontProxy.pem(), c.pki("sa.key"): serviceAccounts}
+	for _, i := range c.identities() {
+		signer := ca
+		if i.frontProxy {
+			signer = frontProxy
 		}
-	}
-	return c.writeKubeconfigs(ca)
-}
-
-// writeKubeconfigs makes those of everybody but the kubelet of kubeadm's, which
-// gets its own from the cluster.
-func (c *Cluster) writeKubeconfigs(ca *authority) error {
-	type user struct {
-		file, user string
-		groups     []string
-	}
-	users := []user{
-		{c.Kubeconfig(), "kubernetes-admin", []string{"system:masters"}},
-		{c.kubeconfig(ControllerManager), "system:kube-controller-manager", nil},
-		{c.kubeconfig(Scheduler), "system:kube-scheduler", nil},
-		{c.kubeconfig(Kwok), kwokUser, nil},
-		{c.kubeconfig(Driver), driverUser, nil},
-	}
-	if c.Options.Services {
-		users = append(users, user{c.kubeconfig(Proxy), "system:kube-proxy", nil}, user{c.kubeconfig(DNS), dnsUser, nil})
-	}
-	for _, n := range c.realNodes() {
-		users = append(users, user{c.kubeconfig(n.of(Kubelet)), "system:node:" + n.of(RealNode), []string{"system:nodes"}})
-	}
-	for _, u := range users {
-		cert, key, err := ca.issue(u.user, u.groups, nil)
+		cert, key, err := signer.issue(i.name, i.groups, i.hosts)
 		if err != nil {
 			return err
 		}
-		name := c.id()
+		if filepath.Ext(i.file) != ".kubeconfig" {
+			files[i.file+".crt"], files[i.file+".key"] = cert, key
+			continue
+		}
 		config := clientcmdapi.NewConfig()
-		config.Clusters[name] = &clientcmdapi.Cluster{Server: "https://" + c.address(APIServer), CertificateAuthorityData: ca.pem}
-		config.AuthInfos[u.user] = &clientcmdapi.AuthInfo{ClientCertificateData: cert, ClientKeyData: key}
-		config.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: u.user}
-		config.CurrentContext = name
-		if err := clientcmd.WriteToFile(*config, u.file); err != nil {
+		config.Clusters[c.id()] = &clientcmdapi.Cluster{Server: "https://" + c.Ports.address(APIServer), CertificateAuthorityData: ca.pem()}
+		config.AuthInfos[i.name] = &clientcmdapi.AuthInfo{ClientCertificateData: cert, ClientKeyData: key}
+		config.Contexts[c.id()] = &clientcmdapi.Context{Cluster: c.id(), AuthInfo: i.name}
+		config.CurrentContext = c.id()
+		if err := clientcmd.WriteToFile(*config, i.file); err != nil {
+			return err
+		}
+	}
+	for name, content := range files {
+		if err := os.WriteFile(name, content, 0o600); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// ComponentKubeconfig has the identity of a component.
-func (c *Cluster) ComponentKubeconfig(component string) string { return c.kubeconfig(component) }
-
-func (c *Cluster) kubeconfig(component string) string {
-	return c.path("config", component+".kubeconfig")
 }

@@ -19,10 +19,12 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -31,47 +33,52 @@ import (
 
 const cgroupRoot = "/sys/fs/cgroup"
 
-// requirement is something of the distribution that the real node needs.
-type requirement struct {
-	what string
-	// packages have it on Debian and Ubuntu.
-	packages []string
-	present  func(ctx context.Context) bool
+// requirements are packages of the distribution that a real node needs, by their names on Debian and Ubuntu,
+// with the programs that show that they are there.
+var requirements = map[string][]string{
+	"gcc":            {"cc"},
+	"libc6-dev":      {"cc"},
+	"pkg-config":     {"pkg-config"},
+	"libseccomp-dev": nil,
+	"busybox-static": nil,
+	"iproute2":       {"ip"},
+	"util-linux":     {"unshare", "nsenter"},
+	"mount":          {"mount", "umount"},
 }
 
-var requirements = []requirement{
-	{"a C compiler", []string{"gcc", "libc6-dev"}, func(context.Context) bool { return hasProgram("cc") || hasProgram("gcc") }},
-	{"pkg-config", []string{"pkg-config"}, func(context.Context) bool { return hasProgram("pkg-config") }},
-	{"libseccomp with its headers", []string{"libseccomp-dev"}, func(ctx context.Context) bool {
-		return exec.CommandContext(ctx, "pkg-config", "--exists", "libseccomp").Run() == nil
-	}},
-	{"a static busybox", []string{"busybox-static"}, func(context.Context) bool { return image.Busybox() != "" }},
-	{"ip", []string{"iproute2"}, func(context.Context) bool { return hasProgram("ip") }},
-	{"unshare and nsenter", []string{"util-linux"}, func(context.Context) bool { return hasProgram("unshare") && hasProgram("nsenter") }},
-	{"mount", []string{"mount"}, func(context.Context) bool { return hasProgram("mount") && hasProgram("umount") }},
+// missing are the packages that are wanted, but not there.
+func (c *Cluster) missing(ctx context.Context) []string {
+	wanted := maps.Clone(requirements)
+	if c.Options.Services || c.Options.Bare {
+		// The rules of kube-proxy are removed with this machine's own programs.
+		wanted["iptables"] = []string{"iptables-save", "ip6tables-save"}
+	}
+	if c.Options.Bare {
+		// Upstream's hack/local-up-cluster.sh needs these.
+		wanted["curl"], wanted["openssl"] = []string{"curl"}, []string{"openssl"}
+	}
+	var packages []string
+	for name, programs := range wanted {
+		there := !slices.ContainsFunc(programs, func(program string) bool {
+			_, err := exec.LookPath(program)
+			return err != nil
+		})
+		switch name {
+		case "libseccomp-dev":
+			there = exec.CommandContext(ctx, "pkg-config", "--exists", "libseccomp").Run() == nil
+		case "busybox-static":
+			there = image.Busybox() != ""
+		}
+		if !there {
+			packages = append(packages, name)
+		}
+	}
+	slices.Sort(packages)
+	return packages
 }
 
-// proxyRequirements are what a cluster with a kube-proxy needs besides. Its rules are removed with
-// this machine's own programs.
-var proxyRequirements = []requirement{
-	{"iptables", []string{"iptables"}, func(context.Context) bool { return hasProgram("iptables-save") && hasProgram("ip6tables-save") }},
-}
-
-// bareRequirements are what upstream's hack/local-up-cluster.sh needs besides. The rules of its kube-proxy
-// end with the network of the node.
-var bareRequirements = []requirement{
-	{"curl", []string{"curl"}, func(context.Context) bool { return hasProgram("curl") }},
-	{"openssl", []string{"openssl"}, func(context.Context) bool { return hasProgram("openssl") }},
-}
-
-func hasProgram(name string) bool {
-	_, err := exec.LookPath(name)
-	return err == nil
-}
-
-// prepareMachine installs what is missing. It returns the reason why there
-// cannot be a real node, or nothing.
-func (c *Cluster) prepareMachine(ctx context.Context) (reason string, err error) {
+// noRealNode is the reason why there cannot be a real node, or nothing. It installs what is missing.
+func (c *Cluster) noRealNode(ctx context.Context) (reason string, err error) {
 	if c.Options.NoRealNode {
 		return "it is switched off", nil
 	}
@@ -79,10 +86,7 @@ func (c *Cluster) prepareMachine(ctx context.Context) (reason string, err error)
 		return "it needs root", nil
 	}
 	if err := c.install(ctx); err != nil {
-		if ctx.Err() != nil {
-			return "", context.Cause(ctx)
-		}
-		return err.Error(), nil
+		return err.Error(), context.Cause(ctx)
 	}
 	if reason := missingControllers(); reason != "" {
 		return reason, nil
@@ -90,92 +94,63 @@ func (c *Cluster) prepareMachine(ctx context.Context) (reason string, err error)
 	// Containers often have neither the capability nor the permission.
 	out, err := exec.CommandContext(ctx, "unshare", "--mount", "--pid", "--fork", "--mount-proc", "mount", "--make-rshared", "/").CombinedOutput()
 	if err != nil {
-		if ctx.Err() != nil {
-			return "", context.Cause(ctx)
-		}
-		return fmt.Sprintf("no namespaces: %v: %s", err, strings.TrimSpace(string(out))), nil
+		return fmt.Sprintf("no namespaces: %v: %s", err, strings.TrimSpace(string(out))), context.Cause(ctx)
 	}
 	return "", nil
 }
 
 // install gets missing packages from the distribution.
 func (c *Cluster) install(ctx context.Context) error {
-	wanted := slices.Clone(requirements)
-	if c.Options.Kubeadm != nil || c.Options.Services || c.Options.Bare {
-		wanted = append(wanted, proxyRequirements...)
-	}
-	if c.Options.Bare {
-		wanted = append(wanted, bareRequirements...)
-	}
-	missing := func() (what, packages []string) {
-		for _, r := range wanted {
-			if !r.present(ctx) {
-				what = append(what, r.what)
-				packages = append(packages, r.packages...)
-			}
-		}
-		return what, packages
-	}
-	what, packages := missing()
-	if len(what) == 0 {
+	packages := c.missing(ctx)
+	if len(packages) == 0 {
 		return nil
 	}
-	if !hasProgram("apt-get") {
-		return fmt.Errorf("%s not found; the packages are called %s on Debian and Ubuntu", strings.Join(what, ", "), strings.Join(packages, ", "))
+	names := strings.Join(packages, " ")
+	if _, err := exec.LookPath("apt-get"); err != nil {
+		return fmt.Errorf("these are missing, as they are called on Debian and Ubuntu: %s", names)
 	}
 	start := time.Now()
-	c.Log("installing %s ...", strings.Join(packages, ", "))
-	env := append(os.Environ(), "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C")
-	apt := func(args ...string) (string, error) {
+	c.Log("installing %s ...", names)
+	apt := func(args ...string) error {
 		cmd := exec.CommandContext(ctx, "apt-get", args...)
-		cmd.Env = env
-		out, err := cmd.CombinedOutput()
-		return strings.TrimSpace(string(out)), err
+		cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+			return fmt.Errorf("apt-get %s: %w: %s", strings.Join(args, " "), err, lines[len(lines)-1])
+		}
+		return nil
 	}
 	install := append([]string{"install", "-y", "-q", "--no-install-recommends"}, packages...)
-	if _, err := apt(install...); err != nil {
+	if apt(install...) != nil {
 		// The lists of a fresh machine are empty or old.
-		if out, err := apt("update", "-q"); err != nil {
-			return fmt.Errorf("apt-get update: %w: %s", err, lastLine(out))
+		if err := apt("update", "-q"); err != nil {
+			return err
 		}
-		if out, err := apt(install...); err != nil {
-			return fmt.Errorf("apt-get install %s: %w: %s", strings.Join(packages, " "), err, lastLine(out))
+		if err := apt(install...); err != nil {
+			return err
 		}
 	}
-	if what, _ := missing(); len(what) > 0 {
-		return fmt.Errorf("%s not found, although %s was installed", strings.Join(what, ", "), strings.Join(packages, ", "))
+	if left := c.missing(ctx); len(left) > 0 {
+		return fmt.Errorf("%s: installed, but still missing", strings.Join(left, " "))
 	}
-	c.Log("installed in %s", time.Since(start).Round(100*time.Millisecond))
+	c.Log("installed in %s", since(start))
 	return nil
 }
 
-func lastLine(out string) string {
-	lines := strings.Split(strings.TrimSpace(out), "\n")
-	return lines[len(lines)-1]
-}
-
-// missingControllers says what the kernel or the container in which this runs
-// lacks.
+// missingControllers says what the kernel or the container in which this runs lacks.
 func missingControllers() string {
-	if UnifiedCgroups() {
-		content, err := os.ReadFile(filepath.Join(cgroupRoot, "cgroup.controllers"))
-		if err != nil {
-			return err.Error()
-		}
-		have := strings.Fields(string(content))
-		for _, want := range []string{"cpu", "cpuset", "memory", "pids"} {
-			if !slices.Contains(have, want) {
-				return "no cgroup controller " + want
-			}
-		}
-	} else {
-		for _, want := range []string{"cpu", "cpuacct", "cpuset", "memory", "devices", "freezer", "pids"} {
-			if _, err := os.Stat(filepath.Join(cgroupRoot, want, "cgroup.procs")); err != nil {
-				return "no cgroup controller " + want + " at " + cgroupRoot
-			}
+	dirs, controllers := hierarchies(), []string{"cpu", "cpuset", "memory", "pids"}
+	have, _ := os.ReadFile(filepath.Join(cgroupRoot, "cgroup.controllers"))
+	if !UnifiedCgroups() {
+		controllers = append(controllers, "cpuacct", "devices", "freezer")
+	}
+	for _, want := range controllers {
+		_, err := os.Stat(filepath.Join(cgroupRoot, want, "cgroup.procs"))
+		if err != nil && !slices.Contains(strings.Fields(string(have)), want) {
+			return "no cgroup controller " + want + " at " + cgroupRoot
 		}
 	}
-	for _, dir := range hierarchies() {
+	for _, dir := range dirs {
 		probe := filepath.Join(dir, fmt.Sprintf("kubernetes-dra-probe-%d", os.Getpid()))
 		if err := os.Mkdir(probe, 0o755); err != nil {
 			return fmt.Sprintf("cgroups cannot be created: %v", err)
@@ -267,8 +242,12 @@ func removeCgroupTree(dir string) error {
 			}
 		}
 	}
-	for _, pid := range cgroupProcesses(dir) {
-		killPID(pid)
+	procs, _ := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+	for field := range strings.FieldsSeq(string(procs)) {
+		// 0 is a process of another namespace.
+		if pid, err := strconv.Atoi(field); err == nil && pid > 0 {
+			killPID(pid)
+		}
 	}
 	if err := os.Remove(dir); err != nil && !os.IsNotExist(err) {
 		return err

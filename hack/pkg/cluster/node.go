@@ -18,7 +18,6 @@ package cluster
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -27,106 +26,62 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"kubernetes-dra/hack/pkg/sys"
+	"kubernetes-dra/hack/pkg/dist/image"
 	"kubernetes-dra/hack/pkg/tools"
 )
 
-// A real node has namespaces of its own for mounts and processes, like a
-// container, but with the host's network. All its processes end with process 1
-// of it, and its mounts with them. What a kubelet and a container runtime keep
-// at fixed paths is invisible outside; a container runtime that this machine has
-// already, another real node, or a second cluster, is not disturbed.
-
-// realNode is one of the nodes with a kubelet.
+// realNode is one of the nodes with a kubelet. It has namespaces of its own for mounts and processes, like a
+// container, but with the host's network unless it is bare. All its processes end with process 1 of it, and
+// its mounts with them. What a kubelet and a container runtime keep at fixed paths is invisible outside; a
+// container runtime that this machine has already, another real node, or a second cluster, is not disturbed.
 type realNode struct {
-	*Cluster
+	c *Cluster
 	// index of it, from 0 on.
 	index int
 }
 
+// maxRealNodes is how many there are subnets for.
+const maxRealNodes = 4
+
 // realNodes are all of them. There is one where nobody asked for more.
-func (c *Cluster) realNodes() []*realNode {
-	var nodes []*realNode
+func (c *Cluster) realNodes() []realNode {
+	var nodes []realNode
 	for i := range max(1, c.Options.RealNodes) {
-		nodes = append(nodes, &realNode{c, i})
+		nodes = append(nodes, realNode{c, i})
 	}
 	return nodes
 }
 
 // node is the first of them, which tests and demos use.
-func (c *Cluster) node() *realNode { return &realNode{c, 0} }
+func (c *Cluster) node() realNode { return realNode{c, 0} }
 
-// of is the name of what each node has one of: its components, their logs and files. The first node
-// has the name itself.
-func (n *realNode) of(name string) string {
+// of is the name of what each node has one of: its components, their logs and files. The first node has the
+// name itself.
+func (n realNode) of(name string) string {
 	if n.index == 0 {
 		return name
 	}
 	return name + "-" + strconv.Itoa(n.index+1)
 }
 
+func (n realNode) name() string { return n.of(RealNode) }
+
 // dir is a path in the folder of the node.
-func (n *realNode) dir(elem ...string) string {
-	return n.path(append([]string{n.of("node")}, elem...)...)
+func (n realNode) dir(elem ...string) string {
+	return n.c.path(append([]string{n.of("node")}, elem...)...)
 }
 
-// address is that of the node, on the loopback interface: 127.0.0.1 cannot be the
-// address of a node.
-func (n *realNode) address() string { return n.PodSubnet + ".127." + strconv.Itoa(n.index+1) }
-
-// maxRealNodes is how many there are subnets for.
-const maxRealNodes = 4
-
-// podSubnet has the addresses of its pods.
-func (n *realNode) podSubnet() string {
-	return fmt.Sprintf("%s.%d.0/20", n.PodSubnet, 16*n.index)
-}
-
-// private are the folders which the real node does not share with the host.
-var private = []string{
-	"/run/containerd",
-	cdiDir,
-	"/var/lib/cni",
-	"/var/lib/kubelet",
-	"/var/log/containers",
-	"/var/log/pods",
-	networkConfigs,
-}
-
-func (c *Cluster) private() []string {
-	dirs := append(slices.Clone(private), c.Options.Private...)
-	if c.Options.Kubeadm != nil {
-		dirs = append(dirs, kubeadmPrivate...)
-	}
-	return dirs
-}
-
-// sysctls are those that a kubelet, kube-proxy, CNI plugins and this program set.
-var sysctls = []string{
-	"kernel/keys/root_maxbytes",
-	"kernel/keys/root_maxkeys",
-	"kernel/panic",
-	"kernel/panic_on_oops",
-	"net/ipv4/ip_forward",
-	"net/ipv6/conf/all/forwarding",
-	"vm/overcommit_memory",
-	"vm/panic_on_oom",
-}
-
-// neededSysctls are those that a machine has only if it ran containers before, or if its
-// administrator made it a node: kubeadm refuses one that does not forward, and pods could not reach
-// each other.
-var neededSysctls = map[string]string{"net/ipv4/ip_forward": "1"}
-
-// sysctlRoot is where the kernel has them.
-var sysctlRoot = "/proc/sys"
+// address is that of the node, on the loopback interface: 127.0.0.1 cannot be the address of a node.
+func (n realNode) address() string { return n.c.PodSubnet + ".127." + strconv.Itoa(n.index+1) }
 
 const (
 	kubeletHealth = "kubelet-healthz"
@@ -136,18 +91,29 @@ const (
 	netNSDir         = "/run/containerd/io.containerd.grpc.v1.cri/netns" // of pods
 	containerdSocket = "/run/containerd/containerd.sock"
 	driverReady      = "/var/lib/kubelet/plugins/" + DriverName + "/ready"
+
+	// pauseImage keeps the namespaces of a pod.
+	pauseImage = "dra.example.com/pause:1"
 )
 
+// private are the folders which the real node does not share with the host.
+func (c *Cluster) private() []string {
+	return append([]string{
+		"/run/containerd",
+		cdiDir,
+		"/var/lib/cni",
+		"/var/lib/kubelet",
+		"/var/log/containers",
+		"/var/log/pods",
+		networkConfigs,
+	}, c.Options.Private...)
+}
+
 func (c *Cluster) startRealNodes(ctx context.Context) error {
-	if err := c.rememberSysctls(); err != nil {
-		return err
+	if !c.state.RealNode {
+		return nil
 	}
-	if !c.Options.Bare {
-		if err := setSysctls(neededSysctls); err != nil {
-			return err
-		}
-	}
-	if err := c.makeMountPoints(); err != nil {
+	if err := c.Traces.leave(ctx, c, c.private()); err != nil {
 		return err
 	}
 	start := time.Now()
@@ -155,307 +121,78 @@ func (c *Cluster) startRealNodes(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.Log("%d images are written after %s", len(archives), time.Since(start).Round(100*time.Millisecond))
+	c.Log("%d images are written after %s", len(archives), since(start))
 	for _, n := range c.realNodes() {
-		if err := n.up(ctx, archives); err != nil {
-			return err
+		start := time.Now()
+		steps := []func(context.Context) error{n.prepare, n.startContainerd, func(ctx context.Context) error { return n.importImages(ctx, archives) }}
+		if !c.Options.Bare {
+			steps = append(steps, func(ctx context.Context) error { return n.startKubelet(ctx, nil) }, n.startDriver)
 		}
+		for _, step := range steps {
+			if err := step(ctx); err != nil {
+				return fmt.Errorf("node %s: %w", n.name(), err)
+			}
+		}
+		c.Log("node %s is up after %s", n.name(), since(start))
 	}
 	return os.RemoveAll(c.path(imagesDir))
 }
 
-// up starts everything of the node, with the images in archives.
-func (n *realNode) up(ctx context.Context, archives []string) error {
-	start := time.Now()
-	for _, dir := range []string{"cni", "containerd", "nri"} {
-		if err := os.MkdirAll(n.dir(dir), 0o755); err != nil {
-			return err
-		}
-	}
-	if err := createCgroup(n.of(n.id())); err != nil {
-		return err
-	}
-	if !n.Options.Bare {
-		if err := n.addAddress(ctx, n.address()); err != nil {
-			return err
-		}
-	}
-	if err := n.startContainerd(ctx); err != nil {
-		return err
-	}
-	if err := n.importImages(ctx, archives); err != nil {
-		return err
-	}
-	if n.Options.Bare {
-		n.Log("a node with containerd alone is up after %s", time.Since(start).Round(100*time.Millisecond))
-		return nil
-	}
-	if n.Options.Kubeadm != nil {
-		if err := n.kubeadmInit(ctx); err != nil {
-			return err
-		}
-	} else if err := n.startKubelet(ctx, nil); err != nil {
-		return err
-	}
-	if err := n.startDriver(ctx); err != nil {
-		return err
-	}
-	n.Log("node %s with containerd, kubelet and a DRA driver is up after %s", n.of(RealNode), time.Since(start).Round(100*time.Millisecond))
-	return nil
-}
+// imagesDir is the folder in that of the cluster with images until all nodes have them.
+const imagesDir = "images"
 
-// buildPrograms builds our own programs that run on the node, as carry is
-// built: most of what they need is in the build cache then.
-func (c *Cluster) buildPrograms(ctx context.Context) error {
-	start := time.Now()
-	type program struct{ program, pkg string }
-	programs := []program{{"pause", "./test/cluster/pause"}}
+// archives are the images of the real nodes: those that are made here out of what is on this machine, and
+// those that somebody made before.
+func (c *Cluster) archives(ctx context.Context) ([]string, error) {
+	images := []image.Image{{Names: []string{pauseImage}, Programs: map[string]string{"/pause": c.Own("pause")}, Command: []string{"/pause"}}}
 	if !c.Options.Bare {
-		programs = append(programs, program{"dra-driver", "./test/cluster/driver"}, program{NetworkDaemonSet, "./cmd/dra-network-driver"})
+		images = append(images,
+			image.Image{Names: []string{ShellImage}, Shell: true, Command: []string{"sh"}},
+			image.Image{Names: []string{networkImage}, Programs: map[string]string{"/" + NetworkDaemonSet: c.Own(NetworkDaemonSet)}},
+		)
 	}
-	for _, p := range programs {
-		// Images have no C library.
-		env := append(os.Environ(), "GOWORK=off", "CGO_ENABLED=0")
-		if err := sys.Run(ctx, sys.Command(ctx, c.Options.Repo, env, "go", "build", "-o", c.own(p.program), p.pkg)); err != nil {
-			return fmt.Errorf("%s: %w", p.pkg, err)
+	archives := slices.Clone(c.Options.Archives)
+	if err := os.MkdirAll(c.path(imagesDir), 0o755); err != nil {
+		return nil, err
+	}
+	for i, img := range append(images, c.Options.Images...) {
+		archive := c.path(imagesDir, fmt.Sprintf("image-%d.tar", i))
+		if err := img.Write(ctx, archive); err != nil {
+			return nil, err
 		}
+		archives = append(archives, archive)
 	}
-	c.Log("programs of the real node are built after %s", time.Since(start).Round(100*time.Millisecond))
-	return nil
+	return archives, nil
 }
 
-// own is a program of ours. It is not in the cluster's folder, so that it is
-// built only once.
-func (c *Cluster) own(program string) string {
-	return filepath.Join(c.Options.Repo, "_output", "bin", program)
-}
-
-func (c *Cluster) rememberSysctls() error {
-	values := map[string]string{}
-	for _, name := range sysctls {
-		if c.Options.Bare && strings.HasPrefix(name, "net/") {
-			// Its node has its own.
-			continue
-		}
-		content, err := os.ReadFile(filepath.Join(sysctlRoot, name))
-		if err == nil {
-			values[name] = strings.TrimSpace(string(content))
+// prepare makes what has to be there before the first process of the node.
+func (n realNode) prepare(ctx context.Context) error {
+	dirs := []string{n.dir("cni"), n.dir("containerd"), n.dir("nri")}
+	for _, dir := range n.c.private() {
+		dirs = append(dirs, n.dir("root", dir))
+	}
+	for _, dir := range dirs {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
 		}
 	}
-	for _, other := range c.otherMarks() {
-		for name := range values {
-			if before, found := other.Sysctls[name]; found {
-				values[name] = before
-			}
-		}
+	if err := createCgroup(n.of(n.c.id())); err != nil || n.c.Options.Bare {
+		return err
 	}
-	c.Sysctls = values
-	return c.save()
+	return n.c.addAddress(ctx, n.address())
 }
 
-// restoreSysctls sets them to what they were, whoever changed them. If other clusters
-// need them still, the last one does that.
-func (c *Cluster) restoreSysctls() error {
-	if len(c.otherMarks()) > 0 {
-		return nil
-	}
-	return setSysctls(c.Sysctls)
-}
-
-// setSysctls sets those that have another value.
-func setSysctls(values map[string]string) error {
-	var errs []error
-	for name, value := range values {
-		file := filepath.Join(sysctlRoot, name)
-		if content, err := os.ReadFile(file); err == nil && strings.TrimSpace(string(content)) == value {
-			continue
-		}
-		if err := os.WriteFile(file, []byte(value+"\n"), 0); err != nil {
-			errs = append(errs, fmt.Errorf("set sysctl %s to %s: %w", strings.ReplaceAll(name, "/", "."), value, err))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// makeMountPoints makes the private folders, and remembers those that were not
-// there. Each cluster has a mark in each folder: one that another cluster removes
-// is not mounted over any more, in whatever namespace, so the last one does that.
-func (c *Cluster) makeMountPoints() error {
-	content, err := json.Marshal(mark{c.Options.Dir, c.Sysctls})
+// writeConfig writes a file of the folder config for this node.
+func (n realNode) writeConfig(name, file string, values map[string]any) error {
+	text, err := render(name, values)
 	if err != nil {
 		return err
 	}
-	remember := func(path string) error {
-		c.Removables = append(c.Removables, path)
-		return c.save()
-	}
-	for _, dir := range c.private() {
-		for _, n := range c.realNodes() {
-			if err := os.MkdirAll(n.dir("root", dir), 0o755); err != nil {
-				return err
-			}
-		}
-		var missing []string
-		for d := dir; ; d = filepath.Dir(d) {
-			theirs, err := onlyMarks(d)
-			if err == nil && !theirs {
-				break
-			} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return err
-			}
-			missing = append(missing, d)
-		}
-		for _, d := range slices.Backward(missing) {
-			if err := remember(d); err != nil {
-				return err
-			}
-			if err := os.Mkdir(d, 0o755); err != nil && !os.IsExist(err) {
-				return err
-			}
-		}
-		name := filepath.Join(dir, markPrefix+c.id())
-		if err := remember(name); err != nil {
-			return err
-		}
-		if err := os.WriteFile(name, content, 0o644); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// markPrefix is the beginning of the name of a cluster's mark.
-const markPrefix = ".mounted-by-"
-
-// mark says whose it is, and what the machine was set to before its cluster was there.
-type mark struct {
-	Dir     string
-	Sysctls map[string]string
-}
-
-// otherMarks are those of other clusters on this machine that have not been taken down.
-func (c *Cluster) otherMarks() []mark {
-	var others []mark
-	names, _ := filepath.Glob(filepath.Join(private[0], markPrefix+"*"))
-	for _, name := range names {
-		content, err := os.ReadFile(name)
-		var m mark
-		if filepath.Base(name) == markPrefix+c.id() || err != nil || json.Unmarshal(content, &m) != nil {
-			continue
-		}
-		// Somebody may have removed the folder of a cluster, and left its mark.
-		if _, err := os.Stat(filepath.Join(m.Dir, stateFile)); err == nil {
-			others = append(others, m)
-		}
-	}
-	return others
-}
-
-// onlyMarks returns true for a folder which clusters made for themselves.
-func onlyMarks(dir string) (bool, error) {
-	entries, err := os.ReadDir(dir)
-	return len(entries) > 0 && !slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return !strings.HasPrefix(e.Name(), markPrefix) }), err
-}
-
-func (n *realNode) containerdConfig(snapshotter string) string {
-	return fmt.Sprintf(`version = 3
-root = %q
-state = '/run/containerd'
-disabled_plugins = [
-  'io.containerd.internal.v1.tracing',
-  'io.containerd.snapshotter.v1.blockfile',
-  'io.containerd.snapshotter.v1.btrfs',
-  'io.containerd.snapshotter.v1.devmapper',
-  'io.containerd.snapshotter.v1.erofs',
-  'io.containerd.snapshotter.v1.zfs',
-  'io.containerd.tracing.processor.v1.otlp',
-]
-
-[grpc]
-  address = %q
-
-[plugins.'io.containerd.internal.v1.opt']
-  path = %q
-
-# Plugins connect to the socket. The machine's own are not for this node. The time limit
-# is the one that containerd has by default: who takes longer is not asked any more.
-# The validator only looks at pods that name the plugins which they need.
-[plugins.'io.containerd.nri.v1.nri']
-  disable = false
-  socket_path = %q
-  plugin_path = %q
-  plugin_config_path = %q
-  plugin_request_timeout = '2s'
-
-  [plugins.'io.containerd.nri.v1.nri'.default_validator]
-    enable = true
-
-[plugins.'io.containerd.cri.v1.images']
-  snapshotter = %q
-
-  [plugins.'io.containerd.cri.v1.images'.pinned_images]
-    sandbox = %q
-
-[plugins.'io.containerd.grpc.v1.cri']
-  stream_server_address = '127.0.0.1'
-  stream_server_port = '0'
-
-[plugins.'io.containerd.cri.v1.runtime']
-  enable_cdi = true
-  cdi_spec_dirs = [%q]
-  restrict_oom_score_adj = true
-  netns_mounts_under_state_dir = true
-
-  [plugins.'io.containerd.cri.v1.runtime'.containerd]
-    default_runtime_name = 'runc'
-
-    [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
-      runtime_type = 'io.containerd.runc.v2'
-
-      [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
-        BinaryName = %q
-        SystemdCgroup = false
-
-  [plugins.'io.containerd.cri.v1.runtime'.cni]
-    bin_dirs = [%q]
-    conf_dir = %q
-`, n.dir("containerd"), containerdSocket, n.dir("opt"), nriSocket, n.dir("nri"), n.dir("nri"), snapshotter, pauseImage,
-		cdiDir, n.tool("runc"), tools.Dir(n.Options.Repo), n.dir("cni"))
-}
-
-// cniConfig connects each pod to this machine, which forwards between them: also between nodes, and
-// to what kube-proxy makes of the address of a Service.
-func (n *realNode) cniConfig() string {
-	hostPorts := ""
-	if n.Options.Services {
-		// It executes iptables.
-		hostPorts = `,
-    {
-      "type": "portmap",
-      "capabilities": {"portMappings": true}
-    }`
-	}
-	return fmt.Sprintf(`{
-  "cniVersion": "1.0.0",
-  "name": %q,
-  "plugins": [
-    {
-      "type": "ptp",
-      "ipMasq": false,
-      "ipam": {
-        "type": "host-local",
-        "dataDir": "/var/lib/cni/networks",
-        "ranges": [[{"subnet": %q}]],
-        "routes": [{"dst": "0.0.0.0/0"}]
-      }
-    }%s
-  ]
-}
-`, n.id(), n.podSubnet(), hostPorts)
+	return os.WriteFile(file, []byte(text), 0o600)
 }
 
 // snapshotter is the fast one, if the file system allows it.
-func (n *realNode) snapshotter(ctx context.Context) string {
+func (n realNode) snapshotter(ctx context.Context) string {
 	dir, err := os.MkdirTemp(n.dir(), "overlay-")
 	if err != nil {
 		return "native"
@@ -472,52 +209,70 @@ func (n *realNode) snapshotter(ctx context.Context) string {
 	return "overlayfs"
 }
 
-func (n *realNode) startContainerd(ctx context.Context) error {
-	start := time.Now()
-	config, script := n.path("config", n.of("containerd")+".toml"), n.path("config", n.of("node")+".sh")
+func (n realNode) startContainerd(ctx context.Context) error {
+	start, c := time.Now(), n.c
 	snapshotter := n.snapshotter(ctx)
-	if err := os.WriteFile(config, []byte(n.containerdConfig(snapshotter)), 0o644); err != nil {
+	// Each pod is connected to this machine, which forwards between them: also between nodes, and to what
+	// kube-proxy makes of the address of a Service.
+	err := n.writeConfig("ptp.conflist", n.dir("cni", "10-ptp.conflist"), map[string]any{
+		"Name": c.id(), "Subnet": fmt.Sprintf("%s.%d.0/20", c.PodSubnet, 16*n.index), "HostPorts": c.Options.Services,
+	})
+	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(n.dir("cni", "10-ptp.conflist"), []byte(n.cniConfig()), 0o644); err != nil {
+	config, script := c.path("config", n.of("containerd")+".toml"), c.path("config", n.of("node")+".sh")
+	err = n.writeConfig("containerd.toml", config, map[string]any{
+		"Root": n.dir("containerd"), "Socket": containerdSocket, "Opt": n.dir("opt"), "NRISocket": nriSocket, "NRI": n.dir("nri"),
+		"Snapshotter": snapshotter, "Pause": pauseImage, "CDI": cdiDir, "Runc": c.tool("runc"), "Tools": tools.Dir(c.Options.Repo), "CNI": n.dir("cni"),
+	})
+	if err != nil {
 		return err
 	}
-	// The shell is process 1 of the node: it waits for the children of those
-	// that ended.
+	if err := os.WriteFile(script, []byte(n.script(config)), 0o600); err != nil {
+		return err
+	}
+	unshare := []string{"unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--propagation=slave"}
+	if c.Options.Bare {
+		unshare = append(unshare, "--net")
+	}
+	if _, err := c.run(n.of(Containerd), append(unshare, "sh", script), tools.Dir(c.Options.Repo)); err != nil {
+		return err
+	}
+	if err := n.waitForContainerd(ctx); err != nil {
+		return err
+	}
+	c.Log("containerd (%s) is healthy after %s", snapshotter, since(start))
+	return nil
+}
+
+// script is that of process 1 of the node: it waits for the children of those that ended.
+func (n realNode) script(config string) string {
 	var b strings.Builder
 	b.WriteString("set -e\nmount --make-rshared /\n")
-	for _, dir := range n.private() {
+	for _, dir := range n.c.private() {
 		fmt.Fprintf(&b, "mount --bind %s %s\n", quote(n.dir("root", dir)), quote(dir))
 	}
-	if n.Options.Bare {
+	if n.c.Options.Bare {
 		fmt.Fprintf(&b, "ip link set lo up\nip address add %s/32 dev lo\n", n.address())
 		for _, name := range slices.Sorted(maps.Keys(neededSysctls)) {
 			fmt.Fprintf(&b, "echo %s >/proc/sys/%s\n", neededSysctls[name], name)
 		}
 	}
-	// A containerd that was killed is started again, as a service manager would. What
-	// it does itself, like ending because its configuration is wrong, ends the node.
-	fmt.Fprintf(&b, "while true; do\n  %s --config %s &\n  status=0\n  wait $! || status=$?\n  [ $status -gt 128 ] || exit $status\ndone\n", quote(n.tool("containerd")), quote(config))
-	if err := os.WriteFile(script, []byte(b.String()), 0o644); err != nil {
-		return err
-	}
-	unshare := []string{"unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--propagation=slave"}
-	if n.Options.Bare {
-		unshare = append(unshare, "--net")
-	}
-	p, err := n.start(n.of(Containerd), append(unshare, "sh", script), tools.Dir(n.Options.Repo))
-	if err != nil {
-		return err
-	}
-	if err := n.waitForContainerd(ctx, p); err != nil {
-		return err
-	}
-	n.Log("containerd (%s) is healthy after %s", snapshotter, time.Since(start).Round(100*time.Millisecond))
-	return nil
+	// A containerd that was killed is started again, as a service manager would. What it does itself, like
+	// ending because its configuration is wrong, ends the node.
+	fmt.Fprintf(&b, "while true; do\n  %s --config %s &\n  status=0\n  wait $! || status=$?\n  [ $status -gt 128 ] || exit $status\ndone\n", quote(n.c.tool("containerd")), quote(config))
+	return b.String()
 }
 
-func (n *realNode) waitForContainerd(ctx context.Context, p *process) error {
-	return n.waitHealthy(ctx, p, time.Minute, func(ctx context.Context) error {
+func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+
+// WaitForContainerd waits until the container runtime of the first real node answers.
+func (c *Cluster) WaitForContainerd(ctx context.Context) error {
+	return c.node().waitForContainerd(ctx)
+}
+
+func (n realNode) waitForContainerd(ctx context.Context) error {
+	return n.c.Processes.waitHealthy(ctx, n.c.Processes.find(n.of(Containerd)), time.Minute, func(ctx context.Context) error {
 		init, err := n.init()
 		if err != nil {
 			return err
@@ -530,77 +285,34 @@ func (n *realNode) waitForContainerd(ctx context.Context, p *process) error {
 	})
 }
 
-// containerd is the process of the container runtime of the real node.
-func (c *Cluster) containerd() (int, error) {
-	init, err := c.node().init()
-	if err != nil {
-		return 0, err
-	}
-	for _, pid := range allProcesses() {
-		exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
-		if stat, statErr := readStat(pid); err == nil && statErr == nil && stat.parent == init && filepath.Base(exe) == Containerd {
-			return pid, nil
-		}
-	}
-	return 0, errors.New("containerd does not run")
-}
-
-// KillContainerd ends the container runtime of the real node like a crash does. Pods
-// keep running. It returns when the next one answers.
-func (c *Cluster) KillContainerd(ctx context.Context) error {
-	before, err := c.containerd()
-	if err != nil {
-		return err
-	}
-	killPID(before)
-	err = poll(ctx, time.Minute, "start containerd again", func(context.Context) error {
-		if now, err := c.containerd(); err != nil || now == before {
-			return errors.New("it has not begun")
-		}
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	return c.node().waitForContainerd(ctx, c.process(Containerd))
-}
-
-func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
-
 // init is process 1 of the node, as the host knows it.
-func (n *realNode) init() (int, error) {
-	p := n.process(n.of(Containerd))
+func (n realNode) init() (int, error) {
+	p := n.c.Processes.find(n.of(Containerd))
 	if p == nil || !p.alive() {
 		return 0, errors.New("containerd does not run")
 	}
-	for _, pid := range allProcesses() {
-		if stat, err := readStat(pid); err == nil && stat.parent == p.PID {
-			return pid, nil
+	for _, stat := range allStats() {
+		if stat.PPID == p.PID {
+			return stat.PID, nil
 		}
 	}
 	return 0, errors.New("containerd has not begun")
 }
 
 // inside is a command line that runs another one on the node.
-func (n *realNode) inside(args ...string) ([]string, error) {
+func (n realNode) inside(args ...string) ([]string, error) {
 	init, err := n.init()
 	if err != nil {
 		return nil, err
 	}
 	nsenter := []string{"nsenter", "--target=" + strconv.Itoa(init), "--mount", "--pid"}
-	if n.Options.Bare {
+	if n.c.Options.Bare {
 		nsenter = append(nsenter, "--net")
 	}
 	return slices.Concat(nsenter, []string{"--"}, args), nil
 }
 
-// RunInNode runs a command on the first real node, and returns its output. What it says
-// besides is part of the error, if there is one.
-func (c *Cluster) RunInNode(ctx context.Context, args ...string) (string, error) {
-	return c.node().run(ctx, args...)
-}
-
-func (n *realNode) run(ctx context.Context, args ...string) (string, error) {
+func (n realNode) run(ctx context.Context, args ...string) (string, error) {
 	full, err := n.inside(args...)
 	if err != nil {
 		return "", err
@@ -616,116 +328,92 @@ func (n *realNode) run(ctx context.Context, args ...string) (string, error) {
 	return string(out), nil
 }
 
-func (n *realNode) importImages(ctx context.Context, archives []string) error {
+func (n realNode) importImages(ctx context.Context, archives []string) error {
 	for _, archive := range archives {
 		// The socket is there before everything behind it is.
 		err := poll(ctx, time.Minute, "import "+archive, func(ctx context.Context) error {
-			_, err := n.run(ctx, n.tool("ctr"), "--namespace=k8s.io", "images", "import", archive)
+			_, err := n.run(ctx, n.c.tool("ctr"), "--namespace=k8s.io", "images", "import", archive)
 			return err
 		})
 		if err != nil {
-			return fmt.Errorf("%w%s", err, n.logEnd(n.of(Containerd)))
+			return fmt.Errorf("%w%s", err, n.c.Processes.logEnd(n.of(Containerd)))
 		}
 	}
 	return nil
 }
 
-func (n *realNode) kubeletConfig() string {
-	return fmt.Sprintf(`apiVersion: kubelet.config.k8s.io/v1beta1
-kind: KubeletConfiguration
-address: %[1]s
-port: %[2]d
-healthzBindAddress: 127.0.0.1
-healthzPort: %[3]d
-readOnlyPort: 0
-tlsCertFile: %[4]q
-tlsPrivateKeyFile: %[5]q
-authentication:
-  anonymous:
-    enabled: false
-  webhook:
-    enabled: true
-  x509:
-    clientCAFile: %[6]q
-authorization:
-  mode: Webhook
-containerRuntimeEndpoint: unix://%[7]s
-cgroupDriver: cgroupfs
-cgroupRoot: /%[8]s
-failCgroupV1: false
-failSwapOn: false
-makeIPTablesUtilChains: false
-volumePluginDir: /var/lib/kubelet/volume-plugins
-clusterDomain: cluster.local
-clusterDNS: [%[9]s]
-resolvConf: ""
-nodeStatusUpdateFrequency: 5s
-# The disk is the user's own business.
-imageGCHighThresholdPercent: 100
-evictionHard:
-  memory.available: 50Mi
-  nodefs.available: 0%%
-  nodefs.inodesFree: 0%%
-  imagefs.available: 0%%
-  imagefs.inodesFree: 0%%
-`, n.address(), n.Ports[Kubelet], n.Ports[n.of(kubeletHealth)], n.pki(n.of(Kubelet)+".crt"), n.pki(n.of(Kubelet)+".key"), n.pki("ca.crt"),
-		containerdSocket, n.of(n.id()), n.dnsServiceIP())
+// kubeletConfig are the values for a KubeletConfiguration.
+func (n realNode) kubeletConfig() map[string]any {
+	c := n.c
+	return map[string]any{
+		"Address": n.address(), "Port": c.Ports[Kubelet], "HealthPort": c.Ports[n.of(kubeletHealth)], "Certificate": c.pki(n.of(Kubelet)),
+		"CA": c.pki("ca.crt"), "Socket": containerdSocket, "Cgroup": n.of(c.id()), "DNS": c.dnsServiceIP(),
+	}
 }
 
-func (n *realNode) startKubelet(ctx context.Context, gates map[string]bool) error {
-	start := time.Now()
-	config := n.path("config", n.of(Kubelet)+".yaml")
-	if err := os.WriteFile(config, []byte(n.kubeletConfig()), 0o644); err != nil {
+func (n realNode) startKubelet(ctx context.Context, gates map[string]bool) error {
+	start, c := time.Now(), n.c
+	config := c.path("config", n.of(Kubelet)+".yaml")
+	if err := n.writeConfig("kubelet.yaml", config, n.kubeletConfig()); err != nil {
 		return err
 	}
-	args, err := n.inside(slices.Concat(n.common(Kubelet, gates), []string{
-		"--config=" + config,
-		"--kubeconfig=" + n.kubeconfig(n.of(Kubelet)),
-		"--hostname-override=" + n.of(RealNode),
-		"--node-ip=" + n.address(),
-		"--node-labels=" + TypeLabel + "=real",
-	})...)
+	args, err := n.inside(append(c.Program(Kubelet, gates),
+		"--config="+config,
+		"--kubeconfig="+c.ComponentKubeconfig(n.of(Kubelet)),
+		"--hostname-override="+n.name(),
+		"--node-ip="+n.address(),
+		"--node-labels="+TypeLabel+"=real",
+	)...)
 	if err != nil {
 		return err
 	}
-	if err := n.waitForPort(ctx, Kubelet, n.address()); err != nil {
+	if err := c.waitForPort(ctx, Kubelet, n.address()); err != nil {
 		return err
 	}
-	p, err := n.start(n.of(Kubelet), args, tools.Dir(n.Options.Repo))
+	p, err := c.run(n.of(Kubelet), args, tools.Dir(c.Options.Repo))
 	if err != nil {
 		return err
 	}
-	if err := n.waitForAnswer(ctx, p, "http://"+n.Cluster.address(n.of(kubeletHealth))+"/healthz"); err != nil {
+	if err := c.waitForAnswer(ctx, p, "http://"+c.Ports.address(n.of(kubeletHealth))+"/healthz"); err != nil {
 		return err
 	}
 	// Healthy it is before it registers.
-	api, err := n.clientset()
+	api, err := c.clientset()
 	if err != nil {
 		return err
 	}
-	err = n.waitHealthy(ctx, p, 2*time.Minute, func(ctx context.Context) error {
-		_, err := api.CoreV1().Nodes().Get(ctx, n.of(RealNode), metav1.GetOptions{})
+	err = c.Processes.waitHealthy(ctx, p, 2*time.Minute, func(ctx context.Context) error {
+		_, err := api.CoreV1().Nodes().Get(ctx, n.name(), metav1.GetOptions{})
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	n.Log("kubelet on %s:%d is healthy after %s", n.address(), n.Ports[Kubelet], time.Since(start).Round(100*time.Millisecond))
+	c.Log("kubelet on %s:%d is healthy after %s", n.address(), c.Ports[Kubelet], since(start))
 	return nil
 }
 
-func (n *realNode) startDriver(ctx context.Context) error {
-	args, err := n.inside(
-		n.own("dra-driver"),
+// DriverArgs are the command line of the DRA driver, on the first real node.
+func (c *Cluster) DriverArgs(kubeconfig string) ([]string, error) {
+	return c.node().driverArgs(kubeconfig)
+}
+
+func (n realNode) driverArgs(kubeconfig string) ([]string, error) {
+	return n.inside(
+		n.c.Own("driver"),
 		"--driver-name="+DriverName,
-		"--node-name="+n.of(RealNode),
-		"--kubeconfig="+n.kubeconfig(Driver),
+		"--node-name="+n.name(),
+		"--kubeconfig="+kubeconfig,
 		"--data-dir="+filepath.Dir(driverReady),
 		"--registry-dir=/var/lib/kubelet/plugins_registry",
 		"--cdi-dir="+cdiDir,
 		"--ready-file="+driverReady,
-		"-v="+strconv.Itoa(max(2, n.Options.LogLevel)),
+		"-v="+strconv.Itoa(max(2, n.c.Options.LogLevel)),
 	)
+}
+
+func (n realNode) startDriver(ctx context.Context) error {
+	args, err := n.driverArgs(n.c.ComponentKubeconfig(Driver))
 	if err != nil {
 		return err
 	}
@@ -733,12 +421,73 @@ func (n *realNode) startDriver(ctx context.Context) error {
 	if err := os.Remove(ready); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	p, err := n.start(n.of(Driver), args)
+	p, err := n.c.run(n.of(Driver), args)
 	if err != nil {
 		return err
 	}
-	return n.waitHealthy(ctx, p, time.Minute, func(context.Context) error {
+	return n.c.Processes.waitHealthy(ctx, p, time.Minute, func(context.Context) error {
 		_, err := os.Stat(ready)
 		return err
 	})
+}
+
+// InNode is a command line that runs another one on the first real node, with its processes and files, and
+// its network if it has its own. All of it ends with the node.
+func (c *Cluster) InNode(args ...string) ([]string, error) { return c.node().inside(args...) }
+
+// RunInNode runs a command on the first real node, and returns its output. What it says besides is part of
+// the error, if there is one.
+func (c *Cluster) RunInNode(ctx context.Context, args ...string) (string, error) {
+	return c.node().run(ctx, args...)
+}
+
+// NodeAddress is the address of the first real node, NodeCgroup the control group for its pods.
+func (c *Cluster) NodeAddress() string { return c.node().address() }
+
+// NodeCgroup is the control group for the pods of the first real node.
+func (c *Cluster) NodeCgroup() string { return c.node().of(c.id()) }
+
+// ListenInNode listens in the network of the first real node. Whoever accepts is this process.
+func (c *Cluster) ListenInNode(address string) (l net.Listener, err error) {
+	err = c.InNetwork(func() error {
+		l, err = net.Listen("tcp4", address)
+		return err
+	})
+	return l, err
+}
+
+// InNetwork calls f in the network of the first real node. A socket stays in the network in which it was made.
+func (c *Cluster) InNetwork(f func() error) error {
+	init, err := c.node().init()
+	if err != nil {
+		return err
+	}
+	done := make(chan error)
+	go func() { done <- inNetwork(fmt.Sprintf("/proc/%d/ns/net", init), f) }()
+	return <-done
+}
+
+// inNetwork calls f on a thread that is in a network namespace meanwhile.
+func inNetwork(namespace string, f func() error) error {
+	runtime.LockOSThread()
+	own, err := os.Open("/proc/thread-self/ns/net")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = own.Close() }()
+	other, err := os.Open(namespace)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = other.Close() }()
+	if err := unix.Setns(int(other.Fd()), unix.CLONE_NEWNET); err != nil {
+		return fmt.Errorf("enter the network of %s: %w", namespace, err)
+	}
+	err = f()
+	if back := unix.Setns(int(own.Fd()), unix.CLONE_NEWNET); back != nil {
+		// Without UnlockOSThread, the thread ends with its goroutine.
+		return errors.Join(err, fmt.Errorf("go back to the network of this machine: %w", back))
+	}
+	runtime.UnlockOSThread()
+	return err
 }

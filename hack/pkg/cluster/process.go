@@ -17,78 +17,60 @@ limitations under the License.
 package cluster
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/prometheus/procfs"
 )
 
-// marker is the environment variable by which the processes of a cluster are
-// found, whatever became of those that started them. Its value is the
-// cluster's folder.
+// marker is the environment variable by which the processes of a cluster are found, whatever became of
+// those that started them. Its value is the cluster's folder.
 const marker = "KUBERNETES_DRA_CLUSTER"
 
-// process is one that was started. A number alone does not identify it: the
-// machine may have been restarted.
+// processes are the programs of a cluster that run in the background.
+type processes struct {
+	// dir is the folder of the cluster.
+	dir string
+	// Started are in the order in which they were started.
+	Started []*process
+}
+
+// process is one that was started. A number alone does not identify it: the machine may have been
+// restarted.
 type process struct {
 	Name string
 	Args []string
 	PID  int
-	// Started is when, in clock ticks since the machine was started.
-	Started uint64
+	// Clock is when it was started, in clock ticks since Boot.
+	Clock uint64
 	// Boot identifies that start of the machine.
 	Boot string
 }
 
 func (p *process) alive() bool {
-	stat, err := readStat(p.PID)
-	return err == nil && stat.state != 'Z' && stat.state != 'X' && stat.started == p.Started && p.Boot == bootID()
+	stat, err := stat(p.PID)
+	return err == nil && !ended(stat) && stat.Starttime == p.Clock && p.Boot == bootID()
 }
 
-type procStat struct {
-	state   byte
-	parent  int
-	session int
-	started uint64
-	// code is where the program begins in memory. It is 0 while the kernel
-	// still loads the program.
-	code uint64
+func stat(pid int) (procfs.ProcStat, error) {
+	p, err := procfs.NewProc(pid)
+	if err != nil {
+		return procfs.ProcStat{}, err
+	}
+	return p.Stat()
 }
 
-func readStat(pid int) (procStat, error) {
-	content, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return procStat{}, err
-	}
-	// The name, which may contain anything, ends with the last parenthesis.
-	i := bytes.LastIndexByte(content, ')')
-	fields := strings.Fields(string(content[i+1:]))
-	if i < 0 || len(fields) < 24 {
-		return procStat{}, fmt.Errorf("/proc/%d/stat: %q", pid, content)
-	}
-	parent, err := strconv.Atoi(fields[1])
-	if err != nil {
-		return procStat{}, err
-	}
-	session, err := strconv.Atoi(fields[3])
-	if err != nil {
-		return procStat{}, err
-	}
-	started, err := strconv.ParseUint(fields[19], 10, 64)
-	if err != nil {
-		return procStat{}, err
-	}
-	code, err := strconv.ParseUint(fields[23], 10, 64)
-	return procStat{state: fields[0][0], parent: parent, session: session, started: started, code: code}, err
+// ended is true for a zombie, unless only its main thread has ended: the others keep files and ports open.
+func ended(stat procfs.ProcStat) bool {
+	return stat.State == "X" || stat.State == "Z" && stat.NumThreads <= 1
 }
 
 func bootID() string {
@@ -96,11 +78,12 @@ func bootID() string {
 	return strings.TrimSpace(string(content))
 }
 
-// start runs a program in the background, as a session of its own. What it
-// prints goes to the log of its name. path comes before the usual folders with
-// programs.
-func (c *Cluster) start(name string, args []string, path ...string) (*process, error) {
-	log, err := os.OpenFile(c.LogFile(name), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+func (ps *processes) logFile(name string) string { return filepath.Join(ps.dir, "logs", name+".log") }
+
+// start runs a program, as a session of its own. What it prints goes to the log of its name. path comes
+// before the usual folders with programs.
+func (ps *processes) start(name string, args []string, path ...string) (*process, error) {
+	log, err := os.OpenFile(ps.logFile(name), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {
 		return nil, err
 	}
@@ -108,45 +91,31 @@ func (c *Cluster) start(name string, args []string, path ...string) (*process, e
 	fmt.Fprintf(log, "# %s %s\n", time.Now().Format(time.RFC3339), strings.Join(args, " "))
 
 	cmd := exec.Command(args[0], args[1:]...)
-	cmd.Dir = c.Options.Dir
+	cmd.Dir, cmd.Stdout, cmd.Stderr = ps.dir, log, log
 	cmd.Env = []string{
-		marker + "=" + c.Options.Dir,
+		marker + "=" + ps.dir,
 		"PATH=" + strings.Join(append(path, "/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"), ":"),
-		"HOME=" + c.Options.Dir,
+		"HOME=" + ps.dir,
 		"LC_ALL=C",
 	}
-	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
-	stat, err := readStat(cmd.Process.Pid)
+	stat, err := stat(cmd.Process.Pid)
 	// In a long-lived process like a test the dead must not stay zombies.
 	go func() { _ = cmd.Wait() }()
 	if err != nil {
-		return nil, fmt.Errorf("%s ended at once: %w%s", name, err, c.logEnd(name))
+		return nil, fmt.Errorf("%s ended at once: %w%s", name, err, ps.logEnd(name))
 	}
-	p := &process{Name: name, Args: args, PID: cmd.Process.Pid, Started: stat.started, Boot: bootID()}
-	c.Processes = slices.DeleteFunc(c.Processes, func(other *process) bool { return other.Name == name })
-	c.Processes = append(c.Processes, p)
-	return p, c.save()
+	p := &process{Name: name, Args: args, PID: cmd.Process.Pid, Clock: stat.Starttime, Boot: bootID()}
+	ps.Started = append(slices.DeleteFunc(ps.Started, func(other *process) bool { return other.Name == name }), p)
+	return p, nil
 }
 
-// waitForPort waits until nobody has the port of a component. That of one which
-// was stopped is free only some time later.
-func (c *Cluster) waitForPort(ctx context.Context, component, host string) error {
-	return poll(ctx, 30*time.Second, "port of "+component, func(context.Context) error {
-		l, err := net.Listen("tcp4", net.JoinHostPort(host, strconv.Itoa(c.Ports[component])))
-		if err != nil {
-			return err
-		}
-		return l.Close()
-	})
-}
-
-// process finds one by its component's name.
-func (c *Cluster) process(name string) *process {
-	for _, p := range c.Processes {
+// find returns the process of a name, or nil.
+func (ps *processes) find(name string) *process {
+	for _, p := range ps.Started {
 		if p.Name == name {
 			return p
 		}
@@ -154,8 +123,19 @@ func (c *Cluster) process(name string) *process {
 	return nil
 }
 
-// waitHealthy polls check while the component runs.
-func (c *Cluster) waitHealthy(ctx context.Context, p *process, timeout time.Duration, check func(ctx context.Context) error) error {
+// dead are the names of those that do not run any more.
+func (ps *processes) dead() []string {
+	var names []string
+	for _, p := range ps.Started {
+		if !p.alive() {
+			names = append(names, p.Name)
+		}
+	}
+	return names
+}
+
+// waitHealthy polls check while the process runs.
+func (ps *processes) waitHealthy(ctx context.Context, p *process, timeout time.Duration, check func(ctx context.Context) error) error {
 	err := poll(ctx, timeout, p.Name+" is not healthy", func(ctx context.Context) error {
 		if !p.alive() {
 			return stopError{errors.New("it ended")}
@@ -163,22 +143,21 @@ func (c *Cluster) waitHealthy(ctx context.Context, p *process, timeout time.Dura
 		return check(ctx)
 	})
 	if err != nil && ctx.Err() == nil {
-		return fmt.Errorf("%w%s", err, c.logEnd(p.Name))
+		return fmt.Errorf("%w%s", err, ps.logEnd(p.Name))
 	}
 	return err
 }
 
-// logEnd is the end of a component's log, to be appended to an error.
-func (c *Cluster) logEnd(component string) string {
+// logEnd is the end of a log, to be appended to an error.
+func (ps *processes) logEnd(name string) string {
 	const lines, limit = 20, 400
-	name := c.LogFile(component)
-	content, err := os.ReadFile(name)
+	content, err := os.ReadFile(ps.logFile(name))
 	if err != nil {
 		return ""
 	}
 	all := strings.Split(strings.TrimRight(string(content), "\n"), "\n")
 	var b strings.Builder
-	fmt.Fprintf(&b, "\nThe end of %s:", name)
+	fmt.Fprintf(&b, "\nThe end of %s:", ps.logFile(name))
 	for _, line := range all[max(0, len(all)-lines):] {
 		if len(line) > limit {
 			line = line[:limit] + "..."
@@ -188,78 +167,67 @@ func (c *Cluster) logEnd(component string) string {
 	return b.String()
 }
 
-// stop ends a process with all that it started: first politely, then not. In
-// a namespace of its own it has a child that does the work.
+// stop ends a process with all that it started: first politely, then not. In a namespace of its own it
+// has a child that does the work.
 func (p *process) stop(ctx context.Context, grace time.Duration) error {
 	if !p.alive() {
 		return nil
 	}
-	// They may start others just now, so each look may find more.
-	targets := append(descendants(p.PID), p.PID)
-	signal := syscall.SIGTERM
 	deadline := time.Now().Add(grace)
-	told := map[int]bool{}
+	told := map[int]bool{p.PID: false}
 	return poll(ctx, grace+15*time.Second, "stop "+p.Name, func(context.Context) error {
-		for _, pid := range append(descendants(p.PID), inSession(p.PID)...) {
-			if !slices.Contains(targets, pid) {
-				targets = append(targets, pid)
+		// They may start others just now, so each look may find more.
+		for _, pid := range family(p.PID) {
+			told[pid] = told[pid]
+		}
+		kill, left := !time.Now().Before(deadline), 0
+		for pid := range told {
+			if stat, err := stat(pid); err != nil || ended(stat) {
+				continue
 			}
-		}
-		if signal == syscall.SIGTERM && !time.Now().Before(deadline) {
-			signal = syscall.SIGKILL
-			clear(told)
-		}
-		for _, pid := range targets {
-			if !told[pid] || signal == syscall.SIGKILL {
-				_ = syscall.Kill(pid, signal)
-				told[pid] = true
+			left++
+			if kill {
+				killPID(pid)
+			} else if !told[pid] {
+				_ = syscall.Kill(pid, syscall.SIGTERM)
 			}
+			told[pid] = true
 		}
-		// What was started between the look and the signal is still there.
-		if anyAlive(targets) || anyAlive(inSession(p.PID)) {
+		if left > 0 {
 			return errors.New("it does not end")
 		}
 		return nil
 	})
 }
 
-// inSession are the processes of a session. One that lost its parent still
-// belongs to it.
-func inSession(session int) []int {
-	var found []int
-	for _, pid := range allProcesses() {
-		if stat, err := readStat(pid); err == nil && stat.session == session {
-			found = append(found, pid)
+func killPID(pid int) { _ = syscall.Kill(pid, syscall.SIGKILL) }
+
+// allStats are those of all processes.
+func allStats() []procfs.ProcStat {
+	all, err := procfs.AllProcs()
+	if err != nil {
+		return nil
+	}
+	var stats []procfs.ProcStat
+	for _, p := range all {
+		if stat, err := p.Stat(); err == nil {
+			stats = append(stats, stat)
 		}
 	}
-	return found
+	return stats
 }
 
-func anyAlive(pids []int) bool {
-	for _, pid := range pids {
-		stat, err := readStat(pid)
-		if err != nil || stat.state == 'X' {
-			continue
-		}
-		// The main thread may have ended before the others, which keep files
-		// and ports open.
-		tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
-		if stat.state != 'Z' || err == nil && len(tasks) > 1 {
-			return true
-		}
-	}
-	return false
-}
-
-// descendants are the children of a process, theirs, and so on.
-func descendants(pid int) []int {
+// family are the children of a process, theirs, and so on, and those in its session: one that lost its
+// parent still belongs to that.
+func family(pid int) []int {
 	children := map[int][]int{}
-	for _, other := range allProcesses() {
-		if stat, err := readStat(other); err == nil {
-			children[stat.parent] = append(children[stat.parent], other)
+	var found []int
+	for _, stat := range allStats() {
+		children[stat.PPID] = append(children[stat.PPID], stat.PID)
+		if stat.Session == pid && stat.PID != pid {
+			found = append(found, stat.PID)
 		}
 	}
-	var found []int
 	for queue := []int{pid}; len(queue) > 0; queue = queue[1:] {
 		found = append(found, children[queue[0]]...)
 		queue = append(queue, children[queue[0]]...)
@@ -267,53 +235,108 @@ func descendants(pid int) []int {
 	return found
 }
 
-func allProcesses() []int {
-	entries, err := os.ReadDir("/proc")
-	if err != nil {
+// killRest kills what was not stopped: processes that inherited the marker, for example of an "up" that was
+// killed, and those that somebody started by hand, from a program in one of the folders and with a file of
+// the cluster.
+func (ps *processes) killRest(ctx context.Context, programs []string, log func(string, ...any)) error {
+	return poll(ctx, 15*time.Second, "processes of the cluster", func(context.Context) error {
+		// They may start others until all are gone.
+		left := ps.marked()
+		for _, pid := range left {
+			killPID(pid)
+		}
+		for pid, command := range ps.byHand(programs) {
+			log("stopping what was not started with the cluster: process %d (%s)", pid, command)
+			killPID(pid)
+			left = append(left, pid)
+		}
+		if len(left) > 0 {
+			return fmt.Errorf("%d still run: %v", len(left), left)
+		}
 		return nil
-	}
-	var pids []int
-	for _, e := range entries {
-		if pid, err := strconv.Atoi(e.Name()); err == nil {
-			pids = append(pids, pid)
+	})
+}
+
+func (ps *processes) marked() []int {
+	var found []int
+	for _, stat := range allStats() {
+		if stat.PID != os.Getpid() && !ended(stat) && ps.isMarked(stat.PID) {
+			found = append(found, stat.PID)
 		}
 	}
-	return pids
+	return found
 }
 
-// marked are the processes which inherited the marker of this cluster.
-func (c *Cluster) marked() []int {
-	return slices.DeleteFunc(allProcesses(), func(pid int) bool { return pid == os.Getpid() || !c.isMarked(pid) })
-}
-
-func (c *Cluster) isMarked(pid int) bool {
-	want := []byte(marker + "=" + c.Options.Dir)
-	return slices.ContainsFunc(bytes.Split(environment(pid), []byte{0}), func(kv []byte) bool { return bytes.Equal(kv, want) })
-}
-
-// environment is what a process was started with. It is empty for one that has
-// ended or belongs to the kernel.
-//
-// A process that starts a program gives up its old memory before the
-// environment is in the new one. That takes longer on a busy machine, and the
-// file is empty meanwhile, as if the process had no environment.
-func environment(pid int) []byte {
-	dir := filepath.Join("/proc", strconv.Itoa(pid))
+// isMarked looks at the environment of a process. While the kernel loads a program, that is empty for
+// a moment, as if the process had none.
+func (ps *processes) isMarked(pid int) bool {
+	p, err := procfs.NewProc(pid)
+	if err != nil {
+		return false
+	}
 	for range 1000 {
 		// In this order: between the two the program may be complete.
-		stat, err := readStat(pid)
+		stat, err := p.Stat()
 		if err != nil {
-			return nil
+			return false
 		}
-		content, err := os.ReadFile(filepath.Join(dir, "environ"))
-		if err != nil || len(content) > 0 || stat.code != 0 {
-			return content
+		environ, err := p.Environ()
+		if err != nil || len(environ) > 0 || stat.StartCode != 0 {
+			return slices.Contains(environ, marker+"="+ps.dir)
 		}
 		// Neither the kernel's own processes nor those that ended have a program.
-		if _, err := os.Readlink(filepath.Join(dir, "exe")); err != nil {
-			return nil
+		if exe, err := p.Executable(); err != nil || exe == "" {
+			return false
 		}
 		time.Sleep(time.Millisecond)
 	}
-	return nil
+	return false
 }
+
+// notByHand are programs that somebody uses to look at a cluster, or to take it down.
+var notByHand = []string{"carry", "kubectl"}
+
+// byHand are the command lines of processes that somebody started by hand.
+func (ps *processes) byHand(programs []string) map[int]string {
+	found := map[int]string{}
+	for _, stat := range allStats() {
+		p, err := procfs.NewProc(stat.PID)
+		if err != nil {
+			continue
+		}
+		exe, _ := p.Executable()
+		args, _ := p.CmdLine()
+		// It may have been built again since.
+		exe = strings.TrimSuffix(exe, " (deleted)")
+		command := strings.Join(args, " ")
+		if slices.Contains(programs, filepath.Dir(exe)) && !slices.Contains(notByHand, filepath.Base(exe)) && strings.Contains(command, ps.dir+"/") && !ps.isMarked(stat.PID) {
+			found[stat.PID] = command
+		}
+	}
+	return found
+}
+
+// poll calls check every now and then until it returns no error. The last error is returned with what was
+// waited for.
+func poll(ctx context.Context, timeout time.Duration, what string, check func(ctx context.Context) error) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("not after %s", timeout))
+	defer cancel()
+	for {
+		err := check(ctx)
+		if err == nil {
+			return nil
+		}
+		var stop stopError
+		if errors.As(err, &stop) {
+			return fmt.Errorf("%s: %w", what, stop.error)
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s: %w: %w", what, context.Cause(ctx), err)
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// stopError ends poll.
+type stopError struct{ error }

@@ -14,8 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package demo tells on a running cluster what a shared claim is good for, and what
-// the status of devices is.
+// Package demo tells on a running cluster what a shared claim is good for, and what the status of devices
+// is.
 package demo
 
 import (
@@ -65,8 +65,6 @@ type story struct {
 	// cluster is nil if this is another one.
 	cluster *cluster.Cluster
 	start   time.Time
-	// terminal is true if a line can be written over.
-	terminal bool
 }
 
 // Run tells the story. The error says at which point it did not come true.
@@ -92,19 +90,14 @@ func run(ctx context.Context, s *story) error {
 	if s.Out == nil {
 		s.Out = os.Stdout
 	}
-	if !s.Network && s.Pods < 1 {
-		return fmt.Errorf("%d pods are too few", s.Pods)
-	}
-	if f, ok := s.Out.(*os.File); ok {
-		info, err := f.Stat()
-		s.terminal = err == nil && info.Mode()&os.ModeCharDevice != 0
-	}
-	ctx, cancel := context.WithTimeoutCause(ctx, s.Timeout, fmt.Errorf("not done after %s", s.Timeout))
-	defer cancel()
 	tell := s.tell
 	if s.Network {
 		tell = s.tellNetwork
+	} else if s.Pods < 1 {
+		return fmt.Errorf("%d pods are too few", s.Pods)
 	}
+	ctx, cancel := context.WithTimeoutCause(ctx, s.Timeout, fmt.Errorf("not done after %s", s.Timeout))
+	defer cancel()
 	if err := tell(ctx); err != nil {
 		return fmt.Errorf("the demo did not come true: %w", err)
 	}
@@ -115,16 +108,6 @@ func (s *story) say(format string, args ...any) {
 	fmt.Fprintf(s.Out, "[%6.1fs] %s\n", time.Since(s.start).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// progress is a line that the next one replaces.
-func (s *story) progress(format string, args ...any) {
-	text := fmt.Sprintf("[%6.1fs]   ", time.Since(s.start).Seconds()) + fmt.Sprintf(format, args...)
-	if s.terminal {
-		fmt.Fprintf(s.Out, "\r%-78s\r", text)
-	} else {
-		fmt.Fprintln(s.Out, text)
-	}
-}
-
 // show prints an object as a user would write it.
 func (s *story) show(object any) error {
 	text, err := yaml.Marshal(object)
@@ -133,6 +116,25 @@ func (s *story) show(object any) error {
 	}
 	fmt.Fprintf(s.Out, "\n          %s\n\n", strings.ReplaceAll(strings.TrimSpace(string(text)), "\n", "\n          "))
 	return nil
+}
+
+// until looks again and again, and now and then says how far it is, until there is nothing to wait for.
+func (s *story) until(ctx context.Context, look func() (waiting string, err error)) error {
+	for shown := (time.Time{}); ; {
+		waiting, err := look()
+		if err != nil || waiting == "" {
+			return err
+		}
+		if time.Since(shown) > 2*time.Second {
+			s.say("  %s", waiting)
+			shown = time.Now()
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s: %w", waiting, context.Cause(ctx))
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
 }
 
 func (s *story) tell(ctx context.Context) error {
@@ -173,7 +175,19 @@ func (s *story) tell(ctx context.Context) error {
 	if _, err := s.BatchV1().Jobs(namespace).Create(ctx, s.job(), metav1.CreateOptions{}); err != nil {
 		return err
 	}
-	counts, err := s.waitForPods(ctx)
+	var counts cluster.PodCounts
+	err = s.until(ctx, func() (waiting string, err error) {
+		counts, err = s.CountPods(ctx, namespace, cluster.JobLabel+"="+job)
+		switch {
+		case err != nil:
+			return err.Error(), nil // The machine may be busy.
+		case counts.Running >= s.Pods:
+			return "", nil
+		case counts.Ended > 0:
+			return "", fmt.Errorf("%d pods ended, although all of them were to run: %s", counts.Ended, counts.Ending)
+		}
+		return fmt.Sprintf("%d pods created, %d scheduled, %d running; %s", counts.All, counts.Bound, counts.Running, counts.Waiting), nil
+	})
 	if err != nil {
 		return err
 	}
@@ -183,7 +197,6 @@ func (s *story) tell(ctx context.Context) error {
 			s.say("%d of them really do, on the node with a kubelet", counts.OnReal)
 		}
 	}
-
 	status, err := s.checkClaim(ctx)
 	if err != nil {
 		return err
@@ -203,8 +216,7 @@ func (s *story) job() *batchv1.Job {
 		// container that it starts ("unable to freeze"). The kubelet starts it again.
 		spec.RestartPolicy = corev1.RestartPolicyOnFailure
 	}
-	// Otherwise the real node, which is smaller than the simulated ones, gets
-	// almost none of them.
+	// Otherwise the real node, which is smaller than the simulated ones, gets almost none of them.
 	spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
 		MaxSkew:           1,
 		TopologyKey:       corev1.LabelHostname,
@@ -212,32 +224,6 @@ func (s *story) job() *batchv1.Job {
 		LabelSelector:     &metav1.LabelSelector{MatchLabels: map[string]string{cluster.JobLabel: job}},
 	}}
 	return cluster.Job(job, int32(s.Pods), spec)
-}
-
-// waitForPods waits until all pods run.
-func (s *story) waitForPods(ctx context.Context) (cluster.PodCounts, error) {
-	shown := time.Time{}
-	for {
-		counts, err := s.CountPods(ctx, namespace, cluster.JobLabel+"="+job)
-		if err != nil {
-			return counts, err
-		}
-		if counts.Running >= s.Pods {
-			return counts, nil
-		}
-		if interval := time.Since(shown); interval > 2*time.Second || s.terminal {
-			s.progress("%d pods created, %d scheduled, %d running", counts.All, counts.Bound, counts.Running)
-			shown = time.Now()
-		}
-		if counts.Ended > 0 {
-			return counts, fmt.Errorf("%d pods ended, although all of them were to run: %s", counts.Ended, counts.Ending)
-		}
-		select {
-		case <-ctx.Done():
-			return counts, fmt.Errorf("%d of %d pods run: %w; %s", counts.Running, s.Pods, context.Cause(ctx), counts.Waiting)
-		case <-time.After(500 * time.Millisecond):
-		}
-	}
 }
 
 // checkClaim checks that the claim has the one reference that it should have.
@@ -256,7 +242,8 @@ func (s *story) checkClaim(ctx context.Context) (*cluster.ClaimStatus, error) {
 	}
 	want := cluster.Consumer{APIGroup: "batch", Resource: "jobs", Name: job, UID: owner.UID}
 	if len(status.Consumers) != 1 || status.Consumers[0] != want {
-		return nil, fmt.Errorf("status.reservedFor should be the Job with UID %s alone, but has %d entries, the first of them %+v", owner.UID, len(status.Consumers), first(status.Consumers))
+		first := status.Consumers[:min(1, len(status.Consumers))]
+		return nil, fmt.Errorf("status.reservedFor should be the Job with UID %s alone, but has %d entries, the first of them %+v", owner.UID, len(status.Consumers), first)
 	}
 	if !status.ReservedForAnyPod {
 		return nil, errors.New("status.allocation.reservedForAnyPod is not true")
@@ -265,58 +252,42 @@ func (s *story) checkClaim(ctx context.Context) (*cluster.ClaimStatus, error) {
 	return status, s.show(map[string]any{"status": live.Object["status"]})
 }
 
-func first(consumers []cluster.Consumer) any {
-	if len(consumers) == 0 {
-		return "none"
-	}
-	return consumers[0]
-}
-
-// end deletes the Job, and waits until the devices are free.
+// end deletes the Job, waits until the devices are free, and cleans up.
 func (s *story) end(ctx context.Context) error {
 	s.say("the Job is deleted")
 	begin := time.Now()
-	policy := metav1.DeletePropagationBackground
-	if err := s.BatchV1().Jobs(namespace).Delete(ctx, job, metav1.DeleteOptions{PropagationPolicy: &policy}); err != nil {
+	if err := s.BatchV1().Jobs(namespace).Delete(ctx, job, metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationBackground)}); err != nil {
 		return err
 	}
-	var gone, shown time.Time
-	for {
+	var gone time.Time
+	err := s.until(ctx, func() (string, error) {
 		counts, err := s.CountPods(ctx, namespace, cluster.JobLabel+"="+job)
 		if err != nil {
-			return err
+			return err.Error(), nil
 		}
 		status, err := s.GetClaim(ctx, namespace, claim)
 		if err != nil {
-			return err
+			return err.Error(), nil
 		}
-		switch {
-		case counts.All > 0:
+		if counts.All > 0 {
 			if status.Free() {
-				return fmt.Errorf("the devices are free although %d pods are still there", counts.All)
+				err = fmt.Errorf("the devices are free although %d pods are still there", counts.All)
 			}
-			if time.Since(shown) > 2*time.Second || s.terminal {
-				s.progress("%d pods are left", counts.All)
-				shown = time.Now()
-			}
-		case gone.IsZero():
+			return fmt.Sprintf("%d pods are left", counts.All), err
+		}
+		if gone.IsZero() {
 			gone = time.Now()
 			s.say("the last pod is gone after %s", seconds(begin))
 		}
-		if counts.All == 0 && status.Free() {
-			break
+		if status.Free() {
+			return "", nil
 		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%d pods are left, and the claim still has devices %v, reserved for %+v: %w", counts.All, status.Devices, status.Consumers, context.Cause(ctx))
-		case <-time.After(200 * time.Millisecond):
-		}
+		return fmt.Sprintf("the claim still has devices %v, reserved for %+v", status.Devices, status.Consumers), nil
+	})
+	if err != nil {
+		return err
 	}
 	s.say("the devices are free %s after the last pod; the claim waits for the next Job of that name", seconds(gone))
-	return s.cleanUp(ctx)
-}
-
-func (s *story) cleanUp(ctx context.Context) error {
 	if err := s.DeleteNamespace(ctx, namespace, 2*time.Minute); err != nil {
 		return err
 	}

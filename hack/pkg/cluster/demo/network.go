@@ -28,7 +28,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/util/wait"
 
 	"kubernetes-dra/hack/pkg/cluster"
 )
@@ -55,12 +54,15 @@ func (s *story) tellNetwork(ctx context.Context) error {
 	if _, err := s.kubectl(ctx, driver, "apply", "-f", "-"); err != nil {
 		return err
 	}
-	err = wait.PollUntilContextCancel(ctx, 200*time.Millisecond, true, func(ctx context.Context) (bool, error) {
+	err = s.until(ctx, func() (string, error) {
 		set, err := s.AppsV1().DaemonSets(cluster.NetworkNamespace).Get(ctx, cluster.NetworkDaemonSet, metav1.GetOptions{})
-		return err == nil && set.Status.NumberReady == 1, nil
+		if err == nil && set.Status.NumberReady == 1 {
+			return "", nil
+		}
+		return fmt.Sprintf("the driver is not ready; see kubectl logs -n %s daemonset/%s", cluster.NetworkNamespace, cluster.NetworkDaemonSet), nil
 	})
 	if err != nil {
-		return fmt.Errorf("the driver is not ready: %w; see kubectl logs -n %s daemonset/%s", context.Cause(ctx), cluster.NetworkNamespace, cluster.NetworkDaemonSet)
+		return err
 	}
 
 	s.say("it is ready. A Deployment of two pods, each with a claim for an interface, from examples/network")
@@ -98,52 +100,47 @@ func (s *story) tellNetwork(ctx context.Context) error {
 }
 
 // networkPods waits until both run.
-func (s *story) networkPods(ctx context.Context) (pods []corev1.Pod, finalErr error) {
-	waiting := "there are none"
-	err := wait.PollUntilContextCancel(ctx, 200*time.Millisecond, true, func(ctx context.Context) (bool, error) {
+func (s *story) networkPods(ctx context.Context) (pods []corev1.Pod, err error) {
+	err = s.until(ctx, func() (string, error) {
 		list, err := s.CoreV1().Pods(networkNamespace).List(ctx, metav1.ListOptions{})
-		if err != nil || len(list.Items) != 2 {
-			return false, nil
-		}
-		for _, pod := range list.Items {
-			if pod.Status.Phase != corev1.PodRunning {
-				waiting = fmt.Sprintf("%s is %s", pod.Name, pod.Status.Phase)
-				return false, nil
-			}
+		if err != nil {
+			return err.Error(), nil
 		}
 		pods = list.Items
-		return true, nil
+		for _, pod := range pods {
+			if pod.Status.Phase != corev1.PodRunning {
+				return fmt.Sprintf("%s is %s; see kubectl get events -n %s", pod.Name, pod.Status.Phase, networkNamespace), nil
+			}
+		}
+		if len(pods) != 2 {
+			return fmt.Sprintf("there are %d pods", len(pods)), nil
+		}
+		return "", nil
 	})
-	if err != nil {
-		return nil, fmt.Errorf("the pods do not run: %s: %w; see kubectl get events -n %s", waiting, context.Cause(ctx), networkNamespace)
-	}
-	return pods, nil
+	return pods, err
 }
 
 // addresses waits until they are in the status of the pods' claims.
-func (s *story) addresses(ctx context.Context, pods []corev1.Pod) ([]string, error) {
-	var addresses []string
+func (s *story) addresses(ctx context.Context, pods []corev1.Pod) (addresses []string, err error) {
 	for _, pod := range pods {
 		name := *pod.Status.ResourceClaimStatuses[0].ResourceClaimName
-		err := wait.PollUntilContextCancel(ctx, 200*time.Millisecond, true, func(ctx context.Context) (bool, error) {
+		err := s.until(ctx, func() (string, error) {
 			claim, err := s.Claims(networkNamespace).Get(ctx, name, metav1.GetOptions{})
 			if err != nil {
-				return false, nil
+				return err.Error(), nil
 			}
-			devices, _, _ := unstructured.NestedSlice(claim.Object, "status", "devices")
-			if len(devices) != 1 {
-				return false, nil
+			if devices, _, _ := unstructured.NestedSlice(claim.Object, "status", "devices"); len(devices) == 1 {
+				ips, _, _ := unstructured.NestedStringSlice(devices[0].(map[string]any), "networkData", "ips")
+				if len(ips) > 0 {
+					address, _, _ := strings.Cut(ips[0], "/")
+					addresses = append(addresses, address)
+					return "", nil
+				}
 			}
-			ips, _, _ := unstructured.NestedStringSlice(devices[0].(map[string]any), "networkData", "ips")
-			if len(ips) == 0 {
-				return false, nil
-			}
-			address, _, _ := strings.Cut(ips[0], "/")
-			addresses = append(addresses, address)
-			return true, nil
+			return "the driver has not reported an address for claim " + name, nil
 		})
 		if err != nil {
-			return nil, fmt.Errorf("the driver has not reported an address for claim %s: %w", name, context.Cause(ctx))
+			return nil, err
 		}
 	}
 	return addresses, nil
