@@ -102,6 +102,7 @@ func runTest(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
+	defer s.close()
 	return s.test(ctx)
 }
 
@@ -202,6 +203,7 @@ func runRecord(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
+	defer s.close()
 	for _, r := range s.releases {
 		lines := r.current()
 		if err := results.Write(r.committedFile(), lines); err != nil {
@@ -220,6 +222,7 @@ func checkOwed(ctx context.Context, release string) error {
 	if err != nil {
 		return err
 	}
+	defer s.close()
 	if units, expected := s.releases[0].owed(nil); len(units) > 0 {
 		return fmt.Errorf("release %s: tests are owed: %s; run \"make test-owed RELEASE=%[1]s\" first", s.releases[0].tree.Release.Name, summary(units, expected))
 	}

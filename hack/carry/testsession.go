@@ -52,6 +52,8 @@ type testSession struct {
 	tool     *results.Store
 	recorder results.Recorder
 	runner   testrun.Runner
+	// close ends the session for others that wait. The end of the process does so, too.
+	close func()
 	// temp is for what tests write: short, for the sockets of etcd.
 	temp string
 	// reused counts results that were used again.
@@ -83,8 +85,13 @@ func newTestSession(ctx context.Context, o testOptions) (*testSession, error) {
 		return nil, err
 	}
 	output := filepath.Join(t.Repo, "_output", "test")
+	// Two runs would remove each other's logs and binaries.
+	unlock, err := sys.Lock(ctx, filepath.Join(output, ".lock"), func() { t.Log("waiting for another run of tests in %s", t.Repo) })
+	if err != nil {
+		return nil, err
+	}
 	s := &testSession{
-		testOptions: o, repo: t.Repo, log: t.Log,
+		testOptions: o, close: unlock, repo: t.Repo, log: t.Log,
 		runner: testrun.Runner{Out: os.Stdout, LogDir: filepath.Join(output, "logs")},
 	}
 	if o.budget > 0 {
