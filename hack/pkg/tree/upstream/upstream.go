@@ -67,10 +67,6 @@ type Pin struct {
 // PinDir is the folder of a release's pin, relative to the repository.
 func PinDir(release string) string { return path.Join("hack/releases", release) }
 
-// TestedFile stands in that folder beside the pin: what a whole run of the tests found. No
-// tree is made from it.
-const TestedFile = "tested.yaml"
-
 // Open opens the untouched tree of a release. One that is planned need not have a pin, see
 // [Preview].
 func Open(ctx context.Context, repo string, release *ledger.Release) (*Source, error) {
