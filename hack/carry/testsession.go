@@ -276,7 +276,7 @@ func (s *testSession) jobs(ctx context.Context) (urgent, others []testrun.Job) {
 		return slices.Concat(s.tools(ctx, false), urgent), nil
 	}
 	if !s.owed {
-		urgent = append(urgent, testrun.Job{Name: "verify", Repeat: "make verify", Do: func(ctx context.Context) error { return subcommand(ctx, "verify") }})
+		urgent = append(urgent, testrun.Job{Name: "verify", Repeat: "make verify", Do: func(ctx context.Context) error { return verifyRepository(ctx, false) }})
 		urgent = append(urgent, s.own(ctx, first)...)
 		others = append(others, s.repeated(ctx)...)
 	}
