@@ -132,6 +132,9 @@ func (s *testSession) report() {
 	if n := s.recorder.Dropped; n > 0 {
 		fmt.Printf("%d results are not written: files changed while their tests ran\n", n)
 	}
+	if n := len(s.runner.Left); n > 0 {
+		fmt.Printf("the time was up: %d jobs did not begin\n", n)
+	}
 	for _, name := range s.condemned {
 		fmt.Printf("recorded as passed, but it does not pass now: %s; \"make record\" removes the line\n", name)
 	}

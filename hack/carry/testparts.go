@@ -18,6 +18,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -186,5 +187,10 @@ func (r *testRun) clusterTests(pkg string, j testrun.Job, build func(context.Con
 	j.Name, j.Package, j.Dir, j.Build = r.Release.Name+" "+pkg, t.Path, t.Dir, r.root.Build
 	j.Tests, j.Own, j.Lane = t.Tests, t.Own, testrun.Apart
 	j.Env = slices.Concat(r.root.Build.Env, j.Env, []string{"RELEASE=" + r.Release.Name})
-	return []testrun.Job{{Name: r.Release.Name + " build", Do: build}, j}, nil
+	built := errors.New("what they need was not built")
+	j.Ready = func() error { return built }
+	return []testrun.Job{{Name: r.Release.Name + " build", Do: func(ctx context.Context) error {
+		built = build(ctx)
+		return built
+	}}, j}, nil
 }

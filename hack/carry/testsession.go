@@ -532,15 +532,18 @@ func (s *testSession) vet(ctx context.Context, r *releaseTests, units []testplan
 
 // clusterJobs build the binaries of the release, and test them in clusters.
 func (s *testSession) clusterJobs(ctx context.Context, r *releaseTests, u testplan.Unit) []testrun.Job {
+	built := errors.New("the binaries were not built")
 	build := testrun.Job{
 		Name: r.Release + " build", Repeat: "make build RELEASE=" + r.Release,
 		Do: func(ctx context.Context) error {
-			return errors.Join(subcommand(ctx, "build", "--release", r.Release), tools.Build(ctx, s.repo, slices.Concat(tools.ControlPlane, tools.Node), s.log))
+			built = errors.Join(subcommand(ctx, "build", "--release", r.Release), tools.Build(ctx, s.repo, slices.Concat(tools.ControlPlane, tools.Node), s.log))
+			return built
 		},
 	}
 	_, env := r.place(u)
 	j := s.job(u, s.root.Build, env)
 	j.Lane, j.Expected = testrun.Apart, r.expected(u)
+	j.Ready = func() error { return built }
 	done := func() {
 		// A test that is killed cannot do it.
 		if err := downTestClusters(context.WithoutCancel(ctx), r.tree.Output); err != nil {

@@ -65,6 +65,12 @@ func (a *attempt) said() []string {
 // one runs a job, and again what failed.
 func (r *Runner) one(ctx context.Context, j Job, binary string) {
 	r.began(j)
+	if j.Ready != nil {
+		if err := j.Ready(); err != nil {
+			r.finish(j, Outcome{Failed: 1}, []failure{{what: j.Name + ": cannot run", tail: strings.Split(err.Error(), "\n"), repeat: j.repeat("")}})
+			return
+		}
+	}
 	begin := time.Now()
 	logFile, err := os.Create(filepath.Join(r.LogDir, slug(j.Name)+".log"))
 	if err != nil {

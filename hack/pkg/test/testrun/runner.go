@@ -74,6 +74,8 @@ type Job struct {
 	// Flags are for the test binary, without the "test." prefix. Values have to be attached
 	// with an equal sign.
 	Flags []string
+	// Ready says why the tests cannot run, if something that they need is missing.
+	Ready func() error
 	// Lane says beside how many of its kind it runs.
 	Lane Lane
 	// Expected is how long it takes, as far as that is known.

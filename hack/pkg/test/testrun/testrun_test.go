@@ -372,6 +372,16 @@ func TestParts(t *testing.T) {
 	}
 }
 
+// A job that lacks something says so, and runs nothing.
+func TestReady(t *testing.T) {
+	dir := module(t, map[string]string{"p/attempt.go": attempts, "p/p_test.go": "package p\n\nimport \"testing\"\n\nfunc TestX(t *testing.T) { attempt(\"x\") }\n"})
+	r, out, err := run(t, dir, Job{Ready: func() error { return errors.New("no binaries") }})
+	if err == nil || r.Total().Failed != 1 || count(t, dir, "x") != 0 {
+		t.Errorf("%v\n%s", err, out)
+	}
+	expect(t, out, `--- FAIL job: cannot run\n\s+\| no binaries`)
+}
+
 // What does not begin in time is left, unless it is urgent. Something else to do counts as a
 // test, and all after it waits.
 func TestDeadline(t *testing.T) {
