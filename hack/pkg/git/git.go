@@ -25,7 +25,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 
 	"kubernetes-dra/hack/pkg/sys"
@@ -87,6 +89,42 @@ func (d Dir) Output(ctx context.Context, stdin io.Reader, env []string, args ...
 		return stdout.Bytes(), Error(ctx, args, stderr.String(), err)
 	}
 	return stdout.Bytes(), nil
+}
+
+// WorkTree writes the files of the work tree as they are now, edits and new files included, as
+// a tree into the object store, and returns it. The index stays as it is. Pathspecs say which
+// files count as edited or new, all without any.
+func (d Dir) WorkTree(ctx context.Context, pathspecs ...string) (string, error) {
+	tmp, err := os.MkdirTemp("", "carry-index-")
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = os.RemoveAll(tmp) }()
+	// A copy of the index, so that unchanged files need not be read.
+	original, err := d.Run(ctx, "rev-parse", "--path-format=absolute", "--git-path", "index")
+	if err != nil {
+		return "", err
+	}
+	info, err := os.Stat(original)
+	if err != nil {
+		return "", err
+	}
+	data, err := os.ReadFile(original)
+	if err != nil {
+		return "", err
+	}
+	index := filepath.Join(tmp, "index")
+	// As old as the original: what changed in the second in which the index was written
+	// looks unchanged, and git reads it because it is not older than the index.
+	if err := errors.Join(os.WriteFile(index, data, 0o600), os.Chtimes(index, info.ModTime(), info.ModTime())); err != nil {
+		return "", err
+	}
+	env := []string{"GIT_INDEX_FILE=" + index}
+	if _, err := d.Output(ctx, nil, env, append([]string{"add", "--all", "--"}, pathspecs...)...); err != nil {
+		return "", err
+	}
+	out, err := d.Output(ctx, nil, env, "write-tree")
+	return strings.TrimSpace(string(out)), err
 }
 
 // Error describes a git command that failed.

@@ -18,10 +18,7 @@ package tree
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -79,42 +76,11 @@ func summary(edits []edit) string {
 	return strings.Join(paths, ", ")
 }
 
-// workTree writes the files of the work tree as they are now, edits and new
-// files included, as a tree into the object store. The index stays as it is.
-func (t *Tree) workTree(ctx context.Context) (string, error) {
-	tmp, err := os.MkdirTemp("", "carry-index-")
-	if err != nil {
-		return "", err
-	}
-	defer os.RemoveAll(tmp)
-	// A copy of the index, so that unchanged files need not be read.
-	original, index := filepath.Join(t.Dir(), ".git", "index"), filepath.Join(tmp, "index")
-	info, err := os.Stat(original)
-	if err != nil {
-		return "", err
-	}
-	data, err := os.ReadFile(original)
-	if err != nil {
-		return "", err
-	}
-	// As old as the original: what changed in the second in which the index was written
-	// looks unchanged, and git reads it because it is not older than the index.
-	if err := errors.Join(os.WriteFile(index, data, 0o600), os.Chtimes(index, info.ModTime(), info.ModTime())); err != nil {
-		return "", err
-	}
-	env := []string{"GIT_INDEX_FILE=" + index}
-	if _, err := t.git().Output(ctx, nil, env, "add", "--all"); err != nil {
-		return "", err
-	}
-	out, err := t.git().Output(ctx, nil, env, "write-tree")
-	return strings.TrimSpace(string(out)), err
-}
-
 // edits lists what differs between what carry built and what stands in the
 // work tree: uncommitted edits, new files, and commits that are not carry's. What it
 // wrote before it was interrupted is no edit.
 func (t *Tree) edits(ctx context.Context, s *State) ([]edit, error) {
-	work, err := t.workTree(ctx)
+	work, err := t.git().WorkTree(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -153,7 +119,7 @@ func (b *build) checkEdits(ctx context.Context) error {
 	if err != nil || len(edits) == 0 {
 		return err
 	}
-	work, err := b.workTree(ctx)
+	work, err := b.git().WorkTree(ctx)
 	if err != nil {
 		return err
 	}

@@ -20,7 +20,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"os"
 	"path"
@@ -52,52 +51,25 @@ func Scan(ctx context.Context, dir string) (*Content, error) {
 		return nil, err
 	}
 	repo := git.Dir(dir)
-	tmp, err := os.MkdirTemp("", "carry-index-")
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = os.RemoveAll(tmp) }()
-	index, err := repo.Run(ctx, "rev-parse", "--path-format=absolute", "--git-path", "index")
-	if err != nil {
-		return nil, err
-	}
-	// A copy of the index, so that the one of the work tree stays as it is. It is as old as
-	// the original, else git would believe that a file changed in the same second did not.
-	info, err := os.Stat(index)
-	if err != nil {
-		return nil, err
-	}
-	data, err := os.ReadFile(index)
-	if err != nil {
-		return nil, err
-	}
-	private := filepath.Join(tmp, "index")
-	if err := errors.Join(os.WriteFile(private, data, 0o600), os.Chtimes(private, info.ModTime(), info.ModTime())); err != nil {
-		return nil, err
-	}
-	env := []string{"GIT_INDEX_FILE=" + private}
 	// The go command completes the checksums of some workspaces by itself, whatever it is
 	// asked to do.
-	if _, err := repo.Output(ctx, nil, env, "add", "--all", "--", ".", ":(top,exclude)go.work.sum"); err != nil {
-		return nil, err
-	}
-	tree, err := repo.Output(ctx, nil, env, "write-tree")
+	tree, err := repo.WorkTree(ctx, ".", ":(top,exclude)go.work.sum")
 	if err != nil {
 		return nil, err
 	}
-	out, err := repo.Output(ctx, nil, env, "ls-files", "--stage", "-z")
+	out, err := repo.Output(ctx, nil, nil, "ls-tree", "-r", "-z", "--full-tree", tree)
 	if err != nil {
 		return nil, err
 	}
-	c := &Content{Dir: dir, Tree: strings.TrimSpace(string(tree)), files: map[string]string{}, folders: map[string][]string{}}
+	c := &Content{Dir: dir, Tree: tree, files: map[string]string{}, folders: map[string][]string{}}
 	for _, entry := range git.SplitZ(out) {
-		// mode object stage TAB path
+		// mode type object TAB path
 		meta, name, found := strings.Cut(entry, "\t")
 		fields := strings.Fields(meta)
 		if !found || len(fields) != 3 {
-			return nil, fmt.Errorf("git ls-files: unexpected %q", entry)
+			return nil, fmt.Errorf("git ls-tree: unexpected %q", entry)
 		}
-		c.add(name, fields[0]+" "+fields[1])
+		c.add(name, fields[0]+" "+fields[2])
 	}
 	return c, nil
 }
