@@ -42,9 +42,6 @@ import (
 // It deallocates the claim or, if there is a pod, brings the reservation back.
 
 const (
-	// releaseRequestTimeout limits how long one attempt to remove the reservation may take.
-	releaseRequestTimeout = 10 * time.Second
-
 	// What gets recorded as event for the claim.
 	releaseRequestedReason  = "ReleaseRequested"
 	releaseRequestedMessage = "The allocation does not fit pod %s, which needs the claim, and no pod uses it: the scheduler removed the reservation so that the claim can be allocated elsewhere"
@@ -324,9 +321,7 @@ func (pl *DynamicResources) removeAllReservations(ctx context.Context, claim *re
 	for _, ref := range claim.Status.ReservedFor {
 		uids = append(uids, ref.UID)
 	}
-	ctx, cancel := context.WithTimeout(ctx, releaseRequestTimeout)
-	defer cancel()
-	if _, err := pl.patchReservations(ctx, claim, claim.ResourceVersion, withoutEntries(uids)); err != nil {
+	if _, _, err := pl.patchReservations(ctx, claim, claim.ResourceVersion, withoutEntries(uids)); err != nil {
 		return fmt.Errorf("remove reservations from claim %s: %w", klog.KObj(claim), err)
 	}
 	return nil

@@ -38,8 +38,8 @@ import (
 // known (publishReservations).
 
 const (
-	// claimWriteTimeout limits how long pods wait for one combined
-	// change of a claim.
+	// claimWriteTimeout limits how long pods wait for the answer to one
+	// request that changes a claim.
 	claimWriteTimeout = 30 * time.Second
 
 	// maxClaimWriteAttempts limits how often one combined change gets sent to
@@ -60,6 +60,9 @@ type claimReserver struct {
 	// store sets result or err for all requests, which are for the same claim.
 	store func(ctx context.Context, requests []*claimReservation)
 
+	// looks limits how many uncertain claims are being looked at at the same time.
+	looks chan struct{}
+
 	mutex sync.Mutex
 
 	// queues has the claims for which a pod waits or a goroutine is running.
@@ -78,6 +81,7 @@ func newClaimReserver(ctx context.Context, store func(ctx context.Context, reque
 	return &claimReserver{
 		ctx:    ctx,
 		store:  store,
+		looks:  make(chan struct{}, maxClaimLooks),
 		queues: make(map[types.UID]*claimQueue),
 	}
 }
@@ -154,9 +158,7 @@ func (r *claimReserver) run(claimUID types.UID, queue *claimQueue) {
 		queue.waiting = nil
 		r.mutex.Unlock()
 
-		storeCtx, cancel := context.WithTimeoutCause(r.ctx, claimWriteTimeout, fmt.Errorf("changing the claim took longer than %s", claimWriteTimeout))
-		r.store(storeCtx, requests)
-		cancel()
+		r.store(r.ctx, requests)
 
 		for _, request := range requests {
 			close(request.done)
@@ -366,15 +368,11 @@ func (pl *DynamicResources) claimAfterError(ctx context.Context, claim *resource
 		}
 	case isUncertain(writeErr):
 		logger.V(2).Info("Unknown whether the claim was updated, looking at it", "claim", klog.KObj(claim), "err", writeErr)
-		// The time for the write may be over.
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), claimLookTimeout)
-		defer cancel()
 	default:
 		return nil, writeErr
 	}
 
-	latest, err := pl.claimClient(claim.Namespace).Get(ctx, claim.Name, metav1.GetOptions{})
+	latest, err := pl.getClaim(ctx, claim)
 	switch {
 	case err != nil && conflict:
 		return nil, fmt.Errorf("get updated claim %s after conflict: %w", klog.KObj(claim), err)
@@ -443,7 +441,9 @@ func (pl *DynamicResources) storeAllocation(ctx context.Context, claim *resource
 	// If we were interrupted in the past, it might already be set and we simply continue.
 	if !slices.Contains(claim.Finalizers, resourceapi.Finalizer) {
 		claim.Finalizers = append(claim.Finalizers, resourceapi.Finalizer)
-		updatedClaim, err := pl.claimClient(claim.Namespace).Update(ctx, claim, metav1.UpdateOptions{})
+		updatedClaim, _, err := callAPI(ctx, claimWriteTimeout, func(ctx context.Context) (*resourceapi.ResourceClaim, error) {
+			return pl.claimClient(claim.Namespace).Update(ctx, claim, metav1.UpdateOptions{})
+		})
 		if err != nil {
 			return nil, fmt.Errorf("add finalizer to claim %s: %w", klog.KObj(claim), err)
 		}
@@ -454,9 +454,11 @@ func (pl *DynamicResources) storeAllocation(ctx context.Context, claim *resource
 	claim.Status.Allocation = allocation.DeepCopy()
 	pl.setAllocationTimestamp(claim.Status.Allocation)
 	claim.Status.ReservedFor = append(claim.Status.ReservedFor, reservations...)
-	updatedClaim, err := pl.claimClient(claim.Namespace).UpdateStatus(ctx, claim, metav1.UpdateOptions{})
+	updatedClaim, unsent, err := callAPI(ctx, claimWriteTimeout, func(ctx context.Context) (*resourceapi.ResourceClaim, error) {
+		return pl.claimClient(claim.Namespace).UpdateStatus(ctx, claim, metav1.UpdateOptions{})
+	})
 	if err != nil {
-		return nil, writeError(fmt.Errorf("add allocation and reservation to claim %s: %w", klog.KObj(claim), err))
+		return nil, writeError(fmt.Errorf("add allocation and reservation to claim %s: %w", klog.KObj(claim), err), unsent)
 	}
 	return updatedClaim, nil
 }
@@ -467,9 +469,9 @@ func (pl *DynamicResources) storeAllocation(ctx context.Context, claim *resource
 // is not allocated anymore or cannot be reserved for that many consumers. Whether it
 // still has the same allocation has to be checked by the caller.
 func (pl *DynamicResources) addReservations(ctx context.Context, claim *resourceapi.ResourceClaim, reservations []resourceapi.ResourceClaimConsumerReference) (*resourceapi.ResourceClaim, error) {
-	updatedClaim, err := pl.patchReservations(ctx, claim, "", reservations)
+	updatedClaim, unsent, err := pl.patchReservations(ctx, claim, "", reservations)
 	if err != nil {
-		return nil, writeError(fmt.Errorf("add reservation to claim %s: %w", klog.KObj(claim), err))
+		return nil, writeError(fmt.Errorf("add reservation to claim %s: %w", klog.KObj(claim), err), unsent)
 	}
 	return updatedClaim, nil
 }
@@ -478,7 +480,7 @@ func (pl *DynamicResources) addReservations(ctx context.Context, claim *resource
 // the entries remain until their pods get scheduled or removed.
 func (pl *DynamicResources) removeReservations(ctx context.Context, claim *resourceapi.ResourceClaim, uids []types.UID) {
 	logger := klog.FromContext(ctx)
-	_, err := pl.patchReservations(ctx, claim, "", withoutEntries(uids))
+	_, _, err := pl.patchReservations(ctx, claim, "", withoutEntries(uids))
 	if err != nil {
 		logger.Error(err, "Removing reservations failed", "resourceclaim", klog.KObj(claim), "numReservations", len(uids))
 		return
@@ -488,8 +490,9 @@ func (pl *DynamicResources) removeReservations(ctx context.Context, claim *resou
 
 // patchReservations changes status.reservedFor. It uses a strategic-merge-patch
 // because then the API server merges by UID into the latest claim, whatever
-// else was changed in it, unless that is limited to one ResourceVersion.
-func (pl *DynamicResources) patchReservations(ctx context.Context, claim *resourceapi.ResourceClaim, resourceVersion string, entries any) (*resourceapi.ResourceClaim, error) {
+// else was changed in it, unless that is limited to one ResourceVersion. unsent is true if
+// it is certain that the API server did not get the patch.
+func (pl *DynamicResources) patchReservations(ctx context.Context, claim *resourceapi.ResourceClaim, resourceVersion string, entries any) (updatedClaim *resourceapi.ResourceClaim, unsent bool, err error) {
 	metadata := map[string]any{"uid": claim.UID}
 	if resourceVersion != "" {
 		metadata["resourceVersion"] = resourceVersion
@@ -499,9 +502,11 @@ func (pl *DynamicResources) patchReservations(ctx context.Context, claim *resour
 		"status":   map[string]any{"reservedFor": entries},
 	})
 	if err != nil {
-		return nil, fmt.Errorf("encode patch: %w", err)
+		return nil, true, fmt.Errorf("encode patch: %w", err)
 	}
-	return pl.claimClient(claim.Namespace).Patch(ctx, claim.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	return callAPI(ctx, claimWriteTimeout, func(ctx context.Context) (*resourceapi.ResourceClaim, error) {
+		return pl.claimClient(claim.Namespace).Patch(ctx, claim.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	})
 }
 
 // withoutEntries returns what removes the entries with the given UIDs in patchReservations.

@@ -34,11 +34,18 @@ import (
 // delivers what was stored.
 
 const (
-	// claimLookTimeout limits how long one look at a claim may take.
+	// claimLookTimeout limits how long the API server has for the answer to a look at
+	// a claim.
 	claimLookTimeout = 10 * time.Second
 
-	// claimLookInterval is the time between looks.
+	// claimLookInterval is the time between looks at the cache, which learns of most
+	// claims that were stored, and until the first look at the API server. Each time
+	// that it says no, the time until the next look doubles.
 	claimLookInterval = 5 * time.Second
+
+	// maxClaimLooks limits how many claims are being looked at at the same time. Those
+	// requests compete with those which bind pods.
+	maxClaimLooks = 2
 
 	// uncertainWriteTimeout is the time after which a request that was sent to
 	// the API server cannot be stored anymore. The API server gives up after
@@ -71,9 +78,9 @@ func mayHaveBeenStored(err error) bool {
 }
 
 // writeError returns the error of a write, such that isUncertain recognizes it if the write may
-// have been stored.
-func writeError(err error) error {
-	if mayHaveBeenStored(err) {
+// have been stored. What was not sent was not.
+func writeError(err error, unsent bool) error {
+	if !unsent && mayHaveBeenStored(err) {
 		return &uncertainWriteError{err}
 	}
 	return err
@@ -99,6 +106,8 @@ func (pl *DynamicResources) settleLater(logger klog.Logger, claim *resourceapi.R
 func (pl *DynamicResources) settle(ctx context.Context, claim *resourceapi.ResourceClaim, allocation *resourceapi.AllocationResult) {
 	logger := klog.FromContext(ctx)
 	deadline := time.Now().Add(uncertainWriteTimeout)
+	interval := claimLookInterval
+	nextLook := time.Now().Add(interval)
 	ticker := time.NewTicker(claimLookInterval)
 	defer ticker.Stop()
 	for {
@@ -115,15 +124,21 @@ func (pl *DynamicResources) settle(ctx context.Context, claim *resourceapi.Resou
 			pl.removePendingAllocation(logger, claim, allocation)
 			return
 		}
-		stored, final := pl.lookAtClaim(ctx, claim)
+		overdue := !time.Now().Before(deadline)
+		if !overdue && time.Now().Before(nextLook) {
+			continue
+		}
+		looked, stored, err := pl.lookAtClaim(ctx, claim)
 		switch {
+		case err != nil:
+			logger.V(2).Info("Looking at claim failed", "claim", klog.KObj(claim), "err", err)
 		case stored != nil:
 			pl.assumeClaim(logger, stored)
 			if pl.isAllocatedInCache(claim) {
 				pl.removePendingAllocation(logger, claim, allocation)
 				return
 			}
-		case final && !time.Now().Before(deadline):
+		case looked && overdue:
 			// While looking, another pod may have stored it, and a later allocation
 			// may be in flight. That one belongs to other pods.
 			if pl.pendingAllocations().GetPendingAllocation(claim.UID) == allocation {
@@ -131,25 +146,39 @@ func (pl *DynamicResources) settle(ctx context.Context, claim *resourceapi.Resou
 			}
 			logger.V(2).Info("The allocation was not stored", "claim", klog.KObj(claim), "uid", claim.UID)
 			return
+		case looked:
+			interval *= 2
+			nextLook = time.Now().Add(interval)
 		}
 	}
 }
 
-// lookAtClaim returns the claim if it is allocated. Otherwise it returns whether the API
-// server said that it is not.
-func (pl *DynamicResources) lookAtClaim(ctx context.Context, claim *resourceapi.ResourceClaim) (stored *resourceapi.ResourceClaim, notStored bool) {
-	ctx, cancel := context.WithTimeout(ctx, claimLookTimeout)
-	defer cancel()
-	latest, err := pl.claimClient(claim.Namespace).Get(ctx, claim.Name, metav1.GetOptions{})
+// lookAtClaim returns the claim if the API server says that it is allocated, nil if
+// not. It does not look while as many other claims as possible are being looked at.
+func (pl *DynamicResources) lookAtClaim(ctx context.Context, claim *resourceapi.ResourceClaim) (looked bool, stored *resourceapi.ResourceClaim, err error) {
+	select {
+	case pl.claimReserver.looks <- struct{}{}:
+		defer func() { <-pl.claimReserver.looks }()
+	default:
+		return false, nil, nil
+	}
+	latest, err := pl.getClaim(ctx, claim)
 	switch {
 	case apierrors.IsNotFound(err):
-		return nil, true
+		return true, nil, nil
 	case err != nil:
-		klog.FromContext(ctx).V(2).Info("Looking at claim failed", "claim", klog.KObj(claim), "err", err)
-		return nil, false
+		return true, nil, err
 	case latest.UID == claim.UID && latest.Status.Allocation != nil:
-		return latest, false
+		return true, latest, nil
 	default:
-		return nil, true
+		return true, nil, nil
 	}
+}
+
+// getClaim returns what the API server has.
+func (pl *DynamicResources) getClaim(ctx context.Context, claim *resourceapi.ResourceClaim) (*resourceapi.ResourceClaim, error) {
+	latest, _, err := callAPI(ctx, claimLookTimeout, func(ctx context.Context) (*resourceapi.ResourceClaim, error) {
+		return pl.claimClient(claim.Namespace).Get(ctx, claim.Name, metav1.GetOptions{})
+	})
+	return latest, err
 }
