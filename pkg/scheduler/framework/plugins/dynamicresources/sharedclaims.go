@@ -26,6 +26,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
@@ -103,6 +104,40 @@ type pendingAllocationTracker interface {
 	// MaybeRemoveClaimPendingAllocation returns true if the allocation was removed, either because
 	// this was the last pod which used it or because that was enforced.
 	MaybeRemoveClaimPendingAllocation(claimUID types.UID, forceRemove bool) (deleted bool)
+}
+
+// distinctClaims returns the pod's references to claims, without those to a claim that an earlier
+// one refers to. Each claim has one allocation, which gets stored, shared and released once,
+// whatever the names are that the pod has for it.
+func (pl *DynamicResources) distinctClaims(pod *v1.Pod) []v1.PodResourceClaim {
+	if !pl.fts.EnableDRASharedClaims || len(pod.Spec.ResourceClaims) < 2 {
+		return pod.Spec.ResourceClaims
+	}
+	seen := sets.New[string]()
+	distinct := make([]v1.PodResourceClaim, 0, len(pod.Spec.ResourceClaims))
+	for i := range pod.Spec.ResourceClaims {
+		// Errors are for the caller.
+		if name, _, err := resourceclaim.Name(pod, &pod.Spec.ResourceClaims[i]); err == nil && name != nil {
+			if seen.Has(*name) {
+				continue
+			}
+			seen.Insert(*name)
+		}
+		distinct = append(distinct, pod.Spec.ResourceClaims[i])
+	}
+	return distinct
+}
+
+// withDistinctClaims returns the pod, or a copy of it without the references that distinctClaims
+// leaves out.
+func (pl *DynamicResources) withDistinctClaims(pod *v1.Pod) *v1.Pod {
+	distinct := pl.distinctClaims(pod)
+	if len(distinct) == len(pod.Spec.ResourceClaims) {
+		return pod
+	}
+	copied := *pod
+	copied.Spec.ResourceClaims = distinct
+	return &copied
 }
 
 // mayBeShared returns false for claims which were created for one pod.
