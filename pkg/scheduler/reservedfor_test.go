@@ -50,7 +50,7 @@ func TestBindReleasedClaim(t *testing.T) {
 			ref := resourceapi.ResourceClaimConsumerReference{APIGroup: "batch", Resource: "jobs", Name: "train", UID: "train-uid"}
 			claim := st.MakeResourceClaim().Name("shared").Namespace("default").UID("claim-uid").Request("class").Obj()
 			claim.ResourceVersion = "1"
-			claim.Spec.ReservedFor = &ref
+			claim.Spec.ReservedFor = (*resourceapi.ResourceClaimWorkloadReference)(&ref)
 			claim.Status.Allocation = &resourceapi.AllocationResult{ReservedForAnyPod: ptr.To(true)}
 			claim.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{ref}
 			pod := st.MakePod().Name("pod").Namespace("default").UID("pod-uid").SchedulerName(v1.DefaultSchedulerName).
@@ -97,7 +97,7 @@ func TestBindReleasedClaim(t *testing.T) {
 			if status.IsSuccess() == released {
 				t.Errorf("unexpected status %v", status)
 			}
-			if released && !strings.Contains(status.Message(), `is not reserved for jobs "train"`) {
+			if released && !strings.Contains(status.Message(), `is not reserved for jobs.batch "train"`) {
 				t.Errorf("unexpected message %q", status.Message())
 			}
 		})

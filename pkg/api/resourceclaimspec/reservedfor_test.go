@@ -30,7 +30,7 @@ import (
 func TestDropDisabledDRAReservedForWorkloadsFields(t *testing.T) {
 	without := &resource.ResourceClaimSpec{Devices: resource.DeviceClaim{Requests: []resource.DeviceRequest{{Name: "req-0"}}}}
 	with := without.DeepCopy()
-	with.ReservedFor = &resource.ResourceClaimConsumerReference{APIGroup: "batch", Resource: "jobs", Name: "some-job"}
+	with.ReservedFor = &resource.ResourceClaimWorkloadReference{APIGroup: "batch", Resource: "jobs", Name: "some-job"}
 
 	for name, tc := range map[string]struct {
 		gate               bool

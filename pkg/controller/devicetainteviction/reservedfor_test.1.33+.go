@@ -44,7 +44,7 @@ var (
 	// workloadClaim is allocated, reserved for a Job, and doesn't list any pod.
 	workloadClaim = func() *resourceapi.ResourceClaim {
 		claim := claim.DeepCopy()
-		claim.Spec.ReservedFor = jobRef.DeepCopy()
+		claim.Spec.ReservedFor = (*resourceapi.ResourceClaimWorkloadReference)(jobRef.DeepCopy())
 		claim.Status.Allocation = allocationResult.DeepCopy()
 		claim.Status.Allocation.ReservedForAnyPod = ptr.To(true)
 		claim.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{jobRef}

@@ -129,8 +129,7 @@ func (ec *Controller) checkReservation(ctx context.Context, pod *v1.Pod, claim *
 	if err != nil || uid == "" {
 		return false, err
 	}
-	consumer := *claim.Spec.ReservedFor
-	consumer.UID = uid
+	consumer := resourceclaim.WorkloadConsumer(claim.Spec.ReservedFor, uid)
 	if slices.ContainsFunc(claim.Status.ReservedFor, func(ref resourceapi.ResourceClaimConsumerReference) bool { return ref.UID == uid }) {
 		return false, nil
 	}
@@ -291,9 +290,7 @@ func (ec *Controller) consumerForPod(ctx context.Context, claim *resourceapi.Res
 			return resourceapi.ResourceClaimConsumerReference{}, fmt.Errorf("determine workload of pod %s: %w", pod.Name, err)
 		}
 		if uid != "" {
-			consumer := *claim.Spec.ReservedFor
-			consumer.UID = uid
-			return consumer, nil
+			return resourceclaim.WorkloadConsumer(claim.Spec.ReservedFor, uid), nil
 		}
 	}
 	if released := ec.workloads.getReleased(claim); len(released) > 0 {

@@ -183,7 +183,7 @@ func controlledBy(pod *v1.Pod, apiVersion, kind string, owner metav1.Object) *v1
 func unallocatedClaim(ref resourceapi.ResourceClaimConsumerReference) *resourceapi.ResourceClaim {
 	claim := newUnownedClaim(sharedClaim)
 	claim.UID = "shared-uid"
-	claim.Spec.ReservedFor = ptr.To(withUID(ref, ""))
+	claim.Spec.ReservedFor = ptr.To(resourceapi.ResourceClaimWorkloadReference(withUID(ref, "")))
 	return claim
 }
 

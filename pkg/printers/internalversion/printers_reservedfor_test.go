@@ -55,7 +55,7 @@ func TestPrintResourceClaimReservedFor(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			claim := &resource.ResourceClaim{
 				ObjectMeta: metav1.ObjectMeta{Name: "my-claim"},
-				Spec:       resource.ResourceClaimSpec{ReservedFor: &job},
+				Spec:       resource.ResourceClaimSpec{ReservedFor: (*resource.ResourceClaimWorkloadReference)(&job)},
 				Status:     tc.status,
 			}
 			rows, err := printResourceClaim(claim, printers.GenerateOptions{})

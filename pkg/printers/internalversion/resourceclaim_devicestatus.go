@@ -159,10 +159,11 @@ func claimReservedForCell(claim *resource.ResourceClaim) string {
 // "reservedfor" have the field, and this one has to build without it.
 func claimWorkload(spec *resource.ResourceClaimSpec) *resource.ResourceClaimConsumerReference {
 	field := reflect.ValueOf(spec).Elem().FieldByName("ReservedFor")
-	if !field.IsValid() {
+	consumer := reflect.TypeFor[*resource.ResourceClaimConsumerReference]()
+	if !field.IsValid() || !field.CanConvert(consumer) {
 		return nil
 	}
-	reference, _ := field.Interface().(*resource.ResourceClaimConsumerReference)
+	reference, _ := field.Convert(consumer).Interface().(*resource.ResourceClaimConsumerReference)
 	return reference
 }
 

@@ -190,7 +190,7 @@ func newReservedForSpecs(f *framework.Framework) *reservedForSpecs {
 // createClaim creates a claim for one device of the driver.
 func (t *reservedForSpecs) createClaim(ctx context.Context, group, resource, name string, uid types.UID) *resourceapi.ResourceClaim {
 	claim := t.newClaim()
-	claim.Spec.ReservedFor = &resourceapi.ResourceClaimConsumerReference{APIGroup: group, Resource: resource, Name: name, UID: uid}
+	claim.Spec.ReservedFor = &resourceapi.ResourceClaimWorkloadReference{APIGroup: group, Resource: resource, Name: name, UID: uid}
 	t.create(ctx, claim)
 	return claim
 }

@@ -43,16 +43,16 @@ const reservedForField = 5194
 func TestReservedForEncoding(t *testing.T) {
 	reference := internal.ResourceClaimConsumerReference{APIGroup: "batch", Resource: "jobs", Name: "training", UID: "1234"}
 	for name, tc := range map[string]struct {
-		reservedFor       *internal.ResourceClaimConsumerReference
+		reservedFor       *internal.ResourceClaimWorkloadReference
 		reservedForAnyPod *bool
 	}{
 		"unset": {},
 		"set": {
-			reservedFor:       &reference,
+			reservedFor:       (*internal.ResourceClaimWorkloadReference)(&reference),
 			reservedForAnyPod: ptr.To(true),
 		},
 		"without-uid": {
-			reservedFor: &internal.ResourceClaimConsumerReference{Resource: "things", Name: "x"},
+			reservedFor: &internal.ResourceClaimWorkloadReference{Resource: "things", Name: "x"},
 		},
 		// Not the same as unset.
 		"false": {

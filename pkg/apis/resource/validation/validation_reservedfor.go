@@ -21,6 +21,7 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
@@ -31,18 +32,19 @@ import (
 
 // validateReservedForWorkload validates spec.reservedFor (KEP-5194). In contrast
 // to the entries in status.reservedFor, the UID is optional.
-func validateReservedForWorkload(ref *resource.ResourceClaimConsumerReference, fldPath *field.Path) field.ErrorList {
+func validateReservedForWorkload(ref *resource.ResourceClaimWorkloadReference, fldPath *field.Path) field.ErrorList {
 	if ref == nil {
 		return nil
 	}
 
-	withUID := *ref
+	consumer := resource.ResourceClaimConsumerReference(*ref)
+	withUID := consumer
 	if withUID.UID == "" {
 		// Any value will do, it only needs to be there for the shared check.
 		withUID.UID = "any"
 	}
 	allErrs := validateResourceClaimUserReference(withUID, fldPath)
-	allErrs = append(allErrs, validateConsumerReferenceFormat(*ref, fldPath)...)
+	allErrs = append(allErrs, validateConsumerReferenceFormat(consumer, fldPath)...)
 
 	if ref.APIGroup == "" && (ref.Resource == "pods" || ref.Resource == "pod") {
 		allErrs = append(allErrs, field.Invalid(fldPath.Child("resource"), ref.Resource,
@@ -52,7 +54,7 @@ func validateReservedForWorkload(ref *resource.ResourceClaimConsumerReference, f
 }
 
 // validateNoReservedForWorkload rejects spec.reservedFor in a ResourceClaimTemplate.
-func validateNoReservedForWorkload(ref *resource.ResourceClaimConsumerReference, fldPath *field.Path) field.ErrorList {
+func validateNoReservedForWorkload(ref *resource.ResourceClaimWorkloadReference, fldPath *field.Path) field.ErrorList {
 	if ref == nil {
 		return nil
 	}
@@ -110,13 +112,18 @@ func validateReleaseWhenIdle(claim, oldClaim *resource.ResourceClaim) field.Erro
 	return nil
 }
 
+// maxConsumerUIDLength is more than any UID has that Kubernetes generates. Components keep
+// references in memory.
+const maxConsumerUIDLength = 128
+
 // validateConsumerReferenceFormat checks that the fields which are set could
 // belong to some object. Missing fields must be dealt with by the caller.
 func validateConsumerReferenceFormat(ref resource.ResourceClaimConsumerReference, fldPath *field.Path) field.ErrorList {
 	var allErrs field.ErrorList
+	hint := hintForReservedFor(schema.GroupResource{Group: ref.APIGroup, Resource: ref.Resource})
 	if ref.APIGroup != "" {
 		for _, msg := range validation.IsDNS1123Subdomain(ref.APIGroup) {
-			allErrs = append(allErrs, field.Invalid(fldPath.Child("apiGroup"), ref.APIGroup, msg))
+			allErrs = append(allErrs, field.Invalid(fldPath.Child("apiGroup"), ref.APIGroup, msg+hint))
 		}
 	}
 	if ref.Resource != "" {
@@ -124,13 +131,19 @@ func validateConsumerReferenceFormat(ref resource.ResourceClaimConsumerReference
 		// It excludes subresources.
 		if msgs := validation.IsDNS1035Label(ref.Resource); len(msgs) > 0 {
 			allErrs = append(allErrs, field.Invalid(fldPath.Child("resource"), ref.Resource,
-				"must be the plural name of a resource in lower case, without version and subresource: "+strings.Join(msgs, ", ")))
+				"must be the plural name of a resource in lower case, without group, version and subresource: "+strings.Join(msgs, ", ")+hint))
 		}
 	}
 	if ref.Name != "" {
 		for _, msg := range path.IsValidPathSegmentName(ref.Name) {
 			allErrs = append(allErrs, field.Invalid(fldPath.Child("name"), ref.Name, msg))
 		}
+		if len(ref.Name) > validation.DNS1123SubdomainMaxLength {
+			allErrs = append(allErrs, field.TooLong(fldPath.Child("name"), "" /* unused */, validation.DNS1123SubdomainMaxLength))
+		}
+	}
+	if len(ref.UID) > maxConsumerUIDLength {
+		allErrs = append(allErrs, field.TooLong(fldPath.Child("uid"), "" /* unused */, maxConsumerUIDLength))
 	}
 	return allErrs
 }

@@ -35,7 +35,10 @@ import (
 
 const goodUID = types.UID("8c9e4f0e-7f7d-4a3c-8d0c-111111111111")
 
-var jobReference = resource.ResourceClaimConsumerReference{APIGroup: "batch", Resource: "jobs", Name: goodName}
+var (
+	jobReference = resource.ResourceClaimConsumerReference{APIGroup: "batch", Resource: "jobs", Name: goodName}
+	jobWorkload  = resource.ResourceClaimWorkloadReference(jobReference)
+)
 
 // failureKeys reduces errors to what an API user sees first: what kind of
 // problem there is and where.
@@ -50,56 +53,64 @@ func failureKeys(errs field.ErrorList) []string {
 func TestValidateReservedForWorkload(t *testing.T) {
 	invalid := string(field.ErrorTypeInvalid)
 	required := string(field.ErrorTypeRequired)
+	tooLong := string(field.ErrorTypeTooLong)
 
 	scenarios := map[string]struct {
-		ref          *resource.ResourceClaimConsumerReference
+		ref          *resource.ResourceClaimWorkloadReference
 		wantFailures []string
 	}{
 		"unset":         {},
-		"without-uid":   {ref: &jobReference},
-		"with-uid":      {ref: &resource.ResourceClaimConsumerReference{APIGroup: "batch", Resource: "jobs", Name: goodName, UID: goodUID}},
-		"custom":        {ref: &resource.ResourceClaimConsumerReference{APIGroup: "jobset.x-k8s.io", Resource: "jobsets", Name: goodName}},
-		"core-group":    {ref: &resource.ResourceClaimConsumerReference{Resource: "replicationcontrollers", Name: goodName}},
-		"other-pods":    {ref: &resource.ResourceClaimConsumerReference{APIGroup: "example.com", Resource: "pods", Name: goodName}},
-		"rbac-ish-name": {ref: &resource.ResourceClaimConsumerReference{APIGroup: "example.com", Resource: "things", Name: "a:B"}},
+		"without-uid":   {ref: &jobWorkload},
+		"with-uid":      {ref: &resource.ResourceClaimWorkloadReference{APIGroup: "batch", Resource: "jobs", Name: goodName, UID: goodUID}},
+		"custom":        {ref: &resource.ResourceClaimWorkloadReference{APIGroup: "jobset.x-k8s.io", Resource: "jobsets", Name: goodName}},
+		"core-group":    {ref: &resource.ResourceClaimWorkloadReference{Resource: "replicationcontrollers", Name: goodName}},
+		"other-pods":    {ref: &resource.ResourceClaimWorkloadReference{APIGroup: "example.com", Resource: "pods", Name: goodName}},
+		"rbac-ish-name": {ref: &resource.ResourceClaimWorkloadReference{APIGroup: "example.com", Resource: "things", Name: "a:B"}},
 		"empty": {
-			ref:          &resource.ResourceClaimConsumerReference{},
+			ref:          &resource.ResourceClaimWorkloadReference{},
 			wantFailures: []string{required + " spec.reservedFor.resource", required + " spec.reservedFor.name"},
 		},
 		"no-resource": {
-			ref:          &resource.ResourceClaimConsumerReference{APIGroup: "batch", Name: goodName},
+			ref:          &resource.ResourceClaimWorkloadReference{APIGroup: "batch", Name: goodName},
 			wantFailures: []string{required + " spec.reservedFor.resource"},
 		},
 		"no-name": {
-			ref:          &resource.ResourceClaimConsumerReference{APIGroup: "batch", Resource: "jobs"},
+			ref:          &resource.ResourceClaimWorkloadReference{APIGroup: "batch", Resource: "jobs"},
 			wantFailures: []string{required + " spec.reservedFor.name"},
 		},
 		"group-with-version": {
-			ref:          &resource.ResourceClaimConsumerReference{APIGroup: "batch/v1", Resource: "jobs", Name: goodName},
+			ref:          &resource.ResourceClaimWorkloadReference{APIGroup: "batch/v1", Resource: "jobs", Name: goodName},
 			wantFailures: []string{invalid + " spec.reservedFor.apiGroup"},
 		},
 		"group-upper-case": {
-			ref:          &resource.ResourceClaimConsumerReference{APIGroup: "Batch", Resource: "jobs", Name: goodName},
+			ref:          &resource.ResourceClaimWorkloadReference{APIGroup: "Batch", Resource: "jobs", Name: goodName},
 			wantFailures: []string{invalid + " spec.reservedFor.apiGroup"},
 		},
 		"subresource": {
-			ref:          &resource.ResourceClaimConsumerReference{APIGroup: "batch", Resource: "jobs/status", Name: goodName},
+			ref:          &resource.ResourceClaimWorkloadReference{APIGroup: "batch", Resource: "jobs/status", Name: goodName},
 			wantFailures: []string{invalid + " spec.reservedFor.resource"},
 		},
 		"kind-instead-of-resource": {
-			ref:          &resource.ResourceClaimConsumerReference{APIGroup: "batch", Resource: "Job", Name: goodName},
+			ref:          &resource.ResourceClaimWorkloadReference{APIGroup: "batch", Resource: "Job", Name: goodName},
 			wantFailures: []string{invalid + " spec.reservedFor.resource"},
 		},
 		"name-with-slash": {
-			ref:          &resource.ResourceClaimConsumerReference{APIGroup: "batch", Resource: "jobs", Name: "ns/name"},
+			ref:          &resource.ResourceClaimWorkloadReference{APIGroup: "batch", Resource: "jobs", Name: "ns/name"},
 			wantFailures: []string{invalid + " spec.reservedFor.name"},
 		},
+		"longest": {
+			ref: &resource.ResourceClaimWorkloadReference{APIGroup: "batch", Resource: strings.Repeat("j", 63), Name: strings.Repeat("n", 253), UID: types.UID(strings.Repeat("u", 128))},
+		},
+		"too-long": {
+			ref:          &resource.ResourceClaimWorkloadReference{APIGroup: "batch", Resource: "jobs", Name: strings.Repeat("n", 254), UID: types.UID(strings.Repeat("u", 129))},
+			wantFailures: []string{tooLong + " spec.reservedFor.name", tooLong + " spec.reservedFor.uid"},
+		},
 		"pods": {
-			ref:          &resource.ResourceClaimConsumerReference{Resource: "pods", Name: goodName, UID: goodUID},
+			ref:          &resource.ResourceClaimWorkloadReference{Resource: "pods", Name: goodName, UID: goodUID},
 			wantFailures: []string{invalid + " spec.reservedFor.resource"},
 		},
 		"pod": {
-			ref:          &resource.ResourceClaimConsumerReference{Resource: "pod", Name: goodName},
+			ref:          &resource.ResourceClaimWorkloadReference{Resource: "pod", Name: goodName},
 			wantFailures: []string{invalid + " spec.reservedFor.resource"},
 		},
 	}
@@ -128,7 +139,7 @@ func TestValidateReservedForWorkload(t *testing.T) {
 func TestValidateReservedForWorkloadUpdate(t *testing.T) {
 	withReservedFor := testClaim(goodName, goodNS, validClaimSpec)
 	withReservedFor.ResourceVersion = "1"
-	withReservedFor.Spec.ReservedFor = ptr.To(jobReference)
+	withReservedFor.Spec.ReservedFor = ptr.To(jobWorkload)
 	without := withReservedFor.DeepCopy()
 	without.Spec.ReservedFor = nil
 	other := withReservedFor.DeepCopy()
@@ -186,48 +197,48 @@ func TestValidateReservedForWorkloadStatusUpdate(t *testing.T) {
 	}
 
 	scenarios := map[string]struct {
-		ref          *resource.ResourceClaimConsumerReference
+		ref          *resource.ResourceClaimWorkloadReference
 		deleted      bool
 		old, new     status
 		wantFailures []string
 	}{
 		"allocate-for-workload": {
-			ref: &jobReference,
+			ref: &jobWorkload,
 			new: status{forAnyPod, refs(job)},
 		},
 		"allocate-for-pod": {
 			// An older scheduler ignores spec.reservedFor.
-			ref: &jobReference,
+			ref: &jobWorkload,
 			new: status{allocation, refs(pod)},
 		},
 		"release-workload": {
-			ref: &jobReference,
+			ref: &jobWorkload,
 			old: status{forAnyPod, refs(job)},
 			new: status{forAnyPod, nil},
 		},
 		"deallocate": {
-			ref: &jobReference,
+			ref: &jobWorkload,
 			old: status{forAnyPod, nil},
 		},
 		"add-workload-again": {
-			ref: &jobReference,
+			ref: &jobWorkload,
 			old: status{forAnyPod, nil},
 			new: status{forAnyPod, refs(job)},
 		},
 		"add-workload-while-deleting": {
-			ref:          &jobReference,
+			ref:          &jobWorkload,
 			deleted:      true,
 			old:          status{forAnyPod, nil},
 			new:          status{forAnyPod, refs(job)},
 			wantFailures: []string{forbidden + " status.reservedFor"},
 		},
 		"mixed-list": {
-			ref: &jobReference,
+			ref: &jobWorkload,
 			old: status{allocation, refs(pod)},
 			new: status{allocation, refs(pod, job)},
 		},
 		"switch-to-any-pod": {
-			ref:          &jobReference,
+			ref:          &jobWorkload,
 			old:          status{allocation, refs(pod)},
 			new:          status{forAnyPod, refs(pod)},
 			wantFailures: []string{invalid + " status.allocation"},
@@ -241,26 +252,26 @@ func TestValidateReservedForWorkloadStatusUpdate(t *testing.T) {
 			wantFailures: []string{forbidden + " status.allocation.reservedForAnyPod"},
 		},
 		"no-uid": {
-			ref:          &jobReference,
+			ref:          &jobWorkload,
 			old:          status{forAnyPod, nil},
 			new:          status{forAnyPod, refs(noUID)},
 			wantFailures: []string{string(field.ErrorTypeRequired) + " status.reservedFor[0].uid"},
 		},
 		"bad-group": {
-			ref:          &jobReference,
+			ref:          &jobWorkload,
 			old:          status{forAnyPod, refs(job)},
 			new:          status{forAnyPod, refs(job, badGroup)},
 			wantFailures: []string{invalid + " status.reservedFor[1].apiGroup"},
 		},
 		"bad-resource": {
-			ref:          &jobReference,
+			ref:          &jobWorkload,
 			old:          status{forAnyPod, refs(job)},
 			new:          status{forAnyPod, refs(job, badResource)},
 			wantFailures: []string{invalid + " status.reservedFor[1].resource"},
 		},
 		"bad-entry-stored": {
 			// Must not get in the way of removing the other one.
-			ref: &jobReference,
+			ref: &jobWorkload,
 			old: status{forAnyPod, refs(job, badResource)},
 			new: status{forAnyPod, refs(badResource)},
 		},
@@ -290,7 +301,7 @@ func TestValidateReservedForWorkloadStatusUpdate(t *testing.T) {
 // TestValidateReservedForWorkloadMessages checks that messages tell what to do.
 func TestValidateReservedForWorkloadMessages(t *testing.T) {
 	claim := testClaim(goodName, goodNS, validClaimSpec)
-	claim.Spec.ReservedFor = &resource.ResourceClaimConsumerReference{Resource: "pods", Name: goodName}
+	claim.Spec.ReservedFor = &resource.ResourceClaimWorkloadReference{Resource: "pods", Name: goodName}
 	for substring, errs := range map[string]field.ErrorList{
 		"name the object which controls the pods":           ValidateResourceClaim(claim),
 		"create one ResourceClaim and reference it by name": ValidateResourceClaimTemplate(testClaimTemplate(goodName, goodNS, claim.Spec)),
@@ -302,10 +313,56 @@ func TestValidateReservedForWorkloadMessages(t *testing.T) {
 	}
 }
 
+// TestReservedForHints checks that somebody who wrote something similar to what was meant is
+// told the right words, in the error or, if it is valid, in a warning.
+func TestReservedForHints(t *testing.T) {
+	for name, scenario := range map[string]struct {
+		group, resource string
+		wantHint        string
+		wantNoWarning   bool
+	}{
+		"job":          {group: "batch", resource: "jobs", wantNoWarning: true},
+		"podgroup":     {group: "scheduling.k8s.io", resource: "podgroups", wantNoWarning: true},
+		"singular":     {group: "batch", resource: "job", wantHint: `apiGroup: "batch", resource: "jobs"`},
+		"kind":         {group: "batch", resource: "Job", wantHint: `apiGroup: "batch", resource: "jobs"`},
+		"version":      {group: "apps/v1", resource: "deployments", wantHint: `apiGroup: "apps", resource: "deployments"`},
+		"version-only": {group: "v1", resource: "replicationcontrollers", wantHint: `apiGroup: "", resource: "replicationcontrollers"`},
+		"no-group":     {resource: "jobs", wantHint: `apiGroup: "batch", resource: "jobs"`},
+		"other-group":  {group: "apps", resource: "jobs", wantHint: `apiGroup: "batch", resource: "jobs"`},
+		"qualified":    {resource: "jobs.batch", wantHint: `apiGroup: "batch", resource: "jobs"`},
+		"subresource":  {group: "apps", resource: "deployments/scale", wantHint: `apiGroup: "apps", resource: "deployments"`},
+		"short-name":   {group: "apps", resource: "sts", wantHint: `apiGroup: "apps", resource: "statefulsets"`},
+		"custom":       {group: "jobset.x-k8s.io", resource: "jobsets", wantHint: `"jobsets.jobset.x-k8s.io" is not built into Kubernetes`},
+		// Volcano has such a kind.
+		"same-name": {group: "batch.volcano.sh", resource: "jobs", wantHint: `"jobs.batch.volcano.sh" is not built into Kubernetes`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			claim := testClaim(goodName, goodNS, validClaimSpec)
+			claim.Spec.ReservedFor = &resource.ResourceClaimWorkloadReference{APIGroup: scenario.group, Resource: scenario.resource, Name: goodName}
+			var messages []string
+			for _, err := range ValidateResourceClaim(claim) {
+				messages = append(messages, err.Error())
+			}
+			if len(messages) == 0 {
+				messages = WarningsForReservedFor(claim.Spec.ReservedFor, field.NewPath("spec", "reservedFor"))
+			}
+			if scenario.wantNoWarning {
+				assert.Empty(t, messages)
+				return
+			}
+			if assert.NotEmpty(t, messages) {
+				assert.Contains(t, messages[0], scenario.wantHint)
+				assert.Contains(t, messages[0], "spec.reservedFor")
+			}
+		})
+	}
+	assert.Empty(t, WarningsForReservedFor(nil, nil))
+}
+
 func TestValidateReleaseWhenIdle(t *testing.T) {
 	const path = "metadata.annotations[resource.kubernetes.io/release-when-idle]"
 	invalid := string(field.ErrorTypeInvalid) + " " + path
-	claim := func(ref *resource.ResourceClaimConsumerReference, value *string) *resource.ResourceClaim {
+	claim := func(ref *resource.ResourceClaimWorkloadReference, value *string) *resource.ResourceClaim {
 		claim := testClaim(goodName, goodNS, validClaimSpec)
 		claim.ResourceVersion = "1"
 		claim.Spec.ReservedFor = ref
@@ -322,23 +379,23 @@ func TestValidateReleaseWhenIdle(t *testing.T) {
 		claim        *resource.ResourceClaim
 		wantFailures []string
 	}{
-		"none":                    {claim: claim(&jobReference, nil)},
-		"valid":                   {claim: claim(&jobReference, ptr.To("10m"))},
-		"minimum":                 {claim: claim(&jobReference, ptr.To("10s"))},
-		"too-short":               {claim: claim(&jobReference, ptr.To("9s")), wantFailures: []string{invalid}},
-		"negative":                {claim: claim(&jobReference, ptr.To("-1h")), wantFailures: []string{invalid}},
-		"empty":                   {claim: claim(&jobReference, ptr.To("")), wantFailures: []string{invalid}},
-		"no-unit":                 {claim: claim(&jobReference, ptr.To("600")), wantFailures: []string{invalid}},
+		"none":                    {claim: claim(&jobWorkload, nil)},
+		"valid":                   {claim: claim(&jobWorkload, ptr.To("10m"))},
+		"minimum":                 {claim: claim(&jobWorkload, ptr.To("10s"))},
+		"too-short":               {claim: claim(&jobWorkload, ptr.To("9s")), wantFailures: []string{invalid}},
+		"negative":                {claim: claim(&jobWorkload, ptr.To("-1h")), wantFailures: []string{invalid}},
+		"empty":                   {claim: claim(&jobWorkload, ptr.To("")), wantFailures: []string{invalid}},
+		"no-unit":                 {claim: claim(&jobWorkload, ptr.To("600")), wantFailures: []string{invalid}},
 		"not-for-workload":        {claim: claim(nil, ptr.To("soon"))},
-		"disabled":                {disabled: true, claim: claim(&jobReference, ptr.To("soon"))},
-		"update-add-valid":        {old: claim(&jobReference, nil), claim: claim(&jobReference, ptr.To("10m"))},
-		"update-add-invalid":      {old: claim(&jobReference, nil), claim: claim(&jobReference, ptr.To("soon")), wantFailures: []string{invalid}},
-		"update-change-invalid":   {old: claim(&jobReference, ptr.To("soon")), claim: claim(&jobReference, ptr.To("later")), wantFailures: []string{invalid}},
-		"update-keep-invalid":     {old: claim(&jobReference, ptr.To("soon")), claim: claim(&jobReference, ptr.To("soon"))},
-		"update-repair":           {old: claim(&jobReference, ptr.To("soon")), claim: claim(&jobReference, ptr.To("1h"))},
-		"update-remove":           {old: claim(&jobReference, ptr.To("soon")), claim: claim(&jobReference, nil)},
+		"disabled":                {disabled: true, claim: claim(&jobWorkload, ptr.To("soon"))},
+		"update-add-valid":        {old: claim(&jobWorkload, nil), claim: claim(&jobWorkload, ptr.To("10m"))},
+		"update-add-invalid":      {old: claim(&jobWorkload, nil), claim: claim(&jobWorkload, ptr.To("soon")), wantFailures: []string{invalid}},
+		"update-change-invalid":   {old: claim(&jobWorkload, ptr.To("soon")), claim: claim(&jobWorkload, ptr.To("later")), wantFailures: []string{invalid}},
+		"update-keep-invalid":     {old: claim(&jobWorkload, ptr.To("soon")), claim: claim(&jobWorkload, ptr.To("soon"))},
+		"update-repair":           {old: claim(&jobWorkload, ptr.To("soon")), claim: claim(&jobWorkload, ptr.To("1h"))},
+		"update-remove":           {old: claim(&jobWorkload, ptr.To("soon")), claim: claim(&jobWorkload, nil)},
 		"update-not-for-workload": {old: claim(nil, nil), claim: claim(nil, ptr.To("soon"))},
-		"update-disabled":         {disabled: true, old: claim(&jobReference, nil), claim: claim(&jobReference, ptr.To("soon"))},
+		"update-disabled":         {disabled: true, old: claim(&jobWorkload, nil), claim: claim(&jobWorkload, ptr.To("soon"))},
 	} {
 		t.Run(name, func(t *testing.T) {
 			featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.DynamicResourceAllocation, true)

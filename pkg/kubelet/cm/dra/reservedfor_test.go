@@ -37,7 +37,7 @@ var jobRef = resourceapi.ResourceClaimConsumerReference{APIGroup: "batch", Resou
 // a Job, and doesn't list any pod.
 func genWorkloadClaim(change ...func(*resourceapi.ResourceClaim)) *resourceapi.ResourceClaim {
 	claim := genTestClaim(claimName, driverName, deviceName, "")
-	claim.Spec.ReservedFor = &resourceapi.ResourceClaimConsumerReference{APIGroup: "batch", Resource: "jobs", Name: "my-job"}
+	claim.Spec.ReservedFor = &resourceapi.ResourceClaimWorkloadReference{APIGroup: "batch", Resource: "jobs", Name: "my-job"}
 	claim.Status.Allocation.ReservedForAnyPod = ptr.To(true)
 	claim.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{jobRef}
 	for _, change := range change {

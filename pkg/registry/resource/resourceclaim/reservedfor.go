@@ -17,9 +17,12 @@ limitations under the License.
 package resourceclaim
 
 import (
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/kubernetes/pkg/api/resourceclaimspec"
 	"k8s.io/kubernetes/pkg/apis/resource"
+	"k8s.io/kubernetes/pkg/apis/resource/validation"
 	"k8s.io/kubernetes/pkg/features"
 )
 
@@ -29,6 +32,7 @@ import (
 // might still have the feature enabled and dropping the field would leave the
 // claim reserved for a workload whose pods may not use it.
 func dropDisabledDRAReservedForWorkloadsStatusFields(newClaim, oldClaim *resource.ResourceClaim) {
+	keepReservedForWorkload(newClaim, oldClaim)
 	if newClaim.Status.Allocation == nil ||
 		newClaim.Status.Allocation.ReservedForAnyPod == nil ||
 		utilfeature.DefaultFeatureGate.Enabled(features.DRAReservedForWorkloads) ||
@@ -42,6 +46,12 @@ func dropDisabledDRAReservedForWorkloadsStatusFields(newClaim, oldClaim *resourc
 	allocation := *newClaim.Status.Allocation
 	allocation.ReservedForAnyPod = nil
 	newClaim.Status.Allocation = &allocation
+}
+
+// warningsForReservedFor returns what probably is wrong about spec.reservedFor of a new claim.
+func warningsForReservedFor(obj runtime.Object) []string {
+	claim := obj.(*resource.ResourceClaim)
+	return validation.WarningsForReservedFor(claim.Spec.ReservedFor, field.NewPath("spec", "reservedFor"))
 }
 
 func draReservedForWorkloadsFeatureInUse(claim *resource.ResourceClaim) bool {

@@ -25,6 +25,7 @@ import (
 )
 
 func dropDisabledDRAReservedForWorkloadsFields(newClaim, oldClaim *resource.ResourceClaim) {
+	keepReservedForWorkload(newClaim, oldClaim)
 	var oldSpec *resource.ResourceClaimSpec
 	if oldClaim != nil {
 		oldSpec = &oldClaim.Spec

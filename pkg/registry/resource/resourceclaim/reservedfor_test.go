@@ -35,17 +35,17 @@ import (
 func claimForWorkload() *resource.ResourceClaim {
 	claim := obj.DeepCopy()
 	claim.ResourceVersion = "1"
-	claim.Spec.ReservedFor = &resource.ResourceClaimConsumerReference{APIGroup: "batch", Resource: "jobs", Name: "some-job"}
+	claim.Spec.ReservedFor = &resource.ResourceClaimWorkloadReference{APIGroup: "batch", Resource: "jobs", Name: "some-job"}
 	return claim
 }
 
 func TestReservedForStrategyCreate(t *testing.T) {
 	for name, tc := range map[string]struct {
 		gate   bool
-		expect func() *resource.ResourceClaimConsumerReference
+		expect func() *resource.ResourceClaimWorkloadReference
 	}{
-		"gate-on":  {gate: true, expect: func() *resource.ResourceClaimConsumerReference { return claimForWorkload().Spec.ReservedFor }},
-		"gate-off": {expect: func() *resource.ResourceClaimConsumerReference { return nil }},
+		"gate-on":  {gate: true, expect: func() *resource.ResourceClaimWorkloadReference { return claimForWorkload().Spec.ReservedFor }},
+		"gate-off": {expect: func() *resource.ResourceClaimWorkloadReference { return nil }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.DRAReservedForWorkloads, tc.gate)
@@ -80,7 +80,12 @@ func TestReservedForStrategyUpdate(t *testing.T) {
 
 			newClaim.Spec.ReservedFor = nil
 			strategy.PrepareForUpdate(ctx, newClaim, oldClaim)
-			assert.NotEmpty(t, strategy.ValidateUpdate(ctx, newClaim, oldClaim), "removing the field")
+			require.Empty(t, strategy.ValidateUpdate(ctx, newClaim, oldClaim), "not removed by who does not know it")
+			assert.Equal(t, stored.Spec, newClaim.Spec)
+
+			newClaim.Spec.ReservedFor = &resource.ResourceClaimWorkloadReference{APIGroup: "batch", Resource: "jobs", Name: "other-job"}
+			strategy.PrepareForUpdate(ctx, newClaim, oldClaim)
+			assert.NotEmpty(t, strategy.ValidateUpdate(ctx, newClaim, oldClaim), "changing the field")
 		})
 	}
 }

@@ -31,7 +31,7 @@ import (
 func templateForWorkload() *resource.ResourceClaimTemplate {
 	template := obj.DeepCopy()
 	template.ResourceVersion = "1"
-	template.Spec.Spec.ReservedFor = &resource.ResourceClaimConsumerReference{APIGroup: "batch", Resource: "jobs", Name: "some-job"}
+	template.Spec.Spec.ReservedFor = &resource.ResourceClaimWorkloadReference{APIGroup: "batch", Resource: "jobs", Name: "some-job"}
 	return template
 }
 

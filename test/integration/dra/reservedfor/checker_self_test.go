@@ -89,7 +89,7 @@ func TestChecker(t *testing.T) {
 	deployment.UID = "deployment-1"
 	deploymentRef := *reservedFor(deployments, "serve", "deployment-1")
 	serve := func(c *resourceapi.ResourceClaim) *resourceapi.ResourceClaim {
-		c.Spec.ReservedFor = reservedFor(deployments, "serve", "")
+		c.Spec.ReservedFor = (*resourceapi.ResourceClaimWorkloadReference)(reservedFor(deployments, "serve", ""))
 		return c
 	}
 	replicaSet := func(owner string) *appsv1.ReplicaSet {

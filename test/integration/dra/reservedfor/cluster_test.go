@@ -356,7 +356,7 @@ func newClaim(namespace, name, class string, ref *resourceapi.ResourceClaimConsu
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
 		Spec: resourceapi.ResourceClaimSpec{
 			Devices:     resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{newRequest("req", class)}},
-			ReservedFor: ref,
+			ReservedFor: (*resourceapi.ResourceClaimWorkloadReference)(ref),
 		},
 	}
 }

@@ -34,7 +34,7 @@ func TestResourceClaimEvaluatorReservedFor(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "foo"},
 		Spec: api.ResourceClaimSpec{
 			Devices:     api.DeviceClaim{Requests: []api.DeviceRequest{deviceRequest("tpu", 4)}},
-			ReservedFor: &job,
+			ReservedFor: (*api.ResourceClaimWorkloadReference)(&job),
 		},
 	}
 	allocatedClaim := claim.DeepCopy()

@@ -268,26 +268,21 @@ func CheckBeforeBind(logger klog.Logger, cs cycleState, pod *v1.Pod) *fwk.Status
 // It is not necessary to check whether the object exists: for how long the
 // claim remains reserved for it is not decided here.
 func (pl *DynamicResources) workloadReference(pod *v1.Pod, claim *resourceapi.ResourceClaim) (*resourceapi.ResourceClaimConsumerReference, error) {
-	workload := *claim.Spec.ReservedFor
-	if workload.UID != "" {
-		return &workload, nil
-	}
-
-	uid, err := pl.podGroupUID(pod, &workload)
+	workload := claim.Spec.ReservedFor
+	uid, err := pl.podGroupUID(pod, workload)
 	if err == nil && uid == "" {
-		uid, err = resourceclaim.FindWorkloadUID(pod, workload, func(owner metav1.OwnerReference) (*metav1.OwnerReference, error) {
+		uid, err = resourceclaim.FindWorkloadUID(pod, *workload, func(owner metav1.OwnerReference) (*metav1.OwnerReference, error) {
 			return pl.owners.controllerOf(pod, owner)
 		})
 	}
 	if err != nil || uid == "" {
 		return nil, err
 	}
-	workload.UID = uid
-	return &workload, nil
+	return ptr.To(resourceclaim.WorkloadConsumer(workload, uid)), nil
 }
 
 // describeConsumer returns a description of the object like `jobs.batch "train"`.
-func describeConsumer(ref *resourceapi.ResourceClaimConsumerReference) string {
+func describeConsumer(ref *resourceapi.ResourceClaimWorkloadReference) string {
 	description := fmt.Sprintf("%s %q", schema.GroupResource{Group: ref.APIGroup, Resource: ref.Resource}, ref.Name)
 	if ref.UID != types.UID("") {
 		description += fmt.Sprintf(" (UID %s)", ref.UID)

@@ -93,7 +93,7 @@ func TestReservedForPostFilterPodGroup(t *testing.T) {
 			pod := newSharingPod("pod-1")
 			pod.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: ptr.To(podGroupName)}
 			claim := newWorkloadClaim(podGroupReservation)
-			claim.Spec.ReservedFor = &resourceapi.ResourceClaimConsumerReference{APIGroup: schedulingapi.GroupName, Resource: "podgroups", Name: podGroupName}
+			claim.Spec.ReservedFor = &resourceapi.ResourceClaimWorkloadReference{APIGroup: schedulingapi.GroupName, Resource: "podgroups", Name: podGroupName}
 			if !anyPod {
 				claim.Status.Allocation.ReservedForAnyPod = nil
 			}
@@ -126,7 +126,7 @@ func TestReservedForPostFilterPodGroupInUse(t *testing.T) {
 		pod.Spec.SchedulingGroup = group
 		user.Spec.NodeName = "elsewhere"
 		claim := newWorkloadClaim(podGroupReservation)
-		claim.Spec.ReservedFor = &resourceapi.ResourceClaimConsumerReference{APIGroup: schedulingapi.GroupName, Resource: "podgroups", Name: podGroupName}
+		claim.Spec.ReservedFor = &resourceapi.ResourceClaimWorkloadReference{APIGroup: schedulingapi.GroupName, Resource: "podgroups", Name: podGroupName}
 		tc := newReservedForTest(tCtx, feats, []*resourceapi.ResourceClaim{claim}, newSharingPodGroup(), pod, user)
 		groupState := framework.NewCycleState()
 		cycle := &podCycle{sharedClaimsTest: tc, pod: pod, state: newCycleState()}

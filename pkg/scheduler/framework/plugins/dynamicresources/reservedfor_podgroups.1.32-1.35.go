@@ -26,7 +26,7 @@ import (
 )
 
 // podGroupUID returns an empty UID because pods do not belong to a PodGroup.
-func (pl *DynamicResources) podGroupUID(*v1.Pod, *resourceapi.ResourceClaimConsumerReference) (types.UID, error) {
+func (pl *DynamicResources) podGroupUID(*v1.Pod, *resourceapi.ResourceClaimWorkloadReference) (types.UID, error) {
 	return "", nil
 }
 

@@ -30,13 +30,13 @@ import (
 
 // podGroupUID returns the UID of the PodGroup that the pod belongs to. It is empty if the
 // pod does not belong to one or the reference is to something else.
-func (pl *DynamicResources) podGroupUID(pod *v1.Pod, workload *resourceapi.ResourceClaimConsumerReference) (types.UID, error) {
+func (pl *DynamicResources) podGroupUID(pod *v1.Pod, workload *resourceapi.ResourceClaimWorkloadReference) (types.UID, error) {
 	if workload.APIGroup != schedulingapi.GroupName || workload.Resource != "podgroups" ||
 		pod.Spec.SchedulingGroup == nil || ptr.Deref(pod.Spec.SchedulingGroup.PodGroupName, "") != workload.Name {
 		return "", nil
 	}
 	podGroup, err := pl.currentPodGroup(pod)
-	if err != nil || podGroup == nil {
+	if err != nil || podGroup == nil || workload.UID != "" && workload.UID != podGroup.UID {
 		return "", err
 	}
 	return podGroup.UID, nil

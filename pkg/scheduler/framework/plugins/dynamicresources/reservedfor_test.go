@@ -83,7 +83,7 @@ func reservedForFeatures(enabled bool) feature.Features {
 
 func withReservedFor(claim *resourceapi.ResourceClaim, ref resourceapi.ResourceClaimConsumerReference) *resourceapi.ResourceClaim {
 	claim = claim.DeepCopy()
-	claim.Spec.ReservedFor = &ref
+	claim.Spec.ReservedFor = (*resourceapi.ResourceClaimWorkloadReference)(&ref)
 	return claim
 }
 
@@ -379,9 +379,15 @@ func TestReservedForStored(t *testing.T) {
 		},
 		"released-with-uid": {
 			claim:        withUID(newWorkloadClaim()),
-			pod:          newSharingPod("pod-1"),
+			pod:          newJobPod("pod-1"),
 			expectRefs:   []resourceapi.ResourceClaimConsumerReference{workloadRefWithUID},
 			expectWrites: []string{"patch/status"},
+		},
+		// Who comes first must not pick the nodes for the workload.
+		"released-with-uid-other-pod": {
+			claim:          withUID(newWorkloadClaim()),
+			pod:            newSharingPod("pod-1"),
+			expectRejected: "the pod does not belong to it (no controller)",
 		},
 		"only-pods-left": {
 			claim:        newWorkloadClaim(podReference("other-pod")),
@@ -443,9 +449,19 @@ func TestReservedForStored(t *testing.T) {
 		},
 		"pending-with-uid": {
 			claim:        withUID(newSharedClaim()),
-			pod:          newSharingPod("pod-1"),
+			pod:          newJobPod("pod-1"),
 			expectRefs:   []resourceapi.ResourceClaimConsumerReference{workloadRefWithUID},
 			expectWrites: []string{"update", "update/status"},
+		},
+		"pending-with-uid-other-pod": {
+			claim:          withUID(newSharedClaim()),
+			pod:            newSharingPod("pod-1"),
+			expectRejected: "the pod does not belong to it (no controller)",
+		},
+		"pending-with-uid-other-incarnation": {
+			claim:          withUID(newSharedClaim()),
+			pod:            newPodOf("pod-1", controlledBy(jobKind, jobName, "other-uid")),
+			expectRejected: `the pod does not belong to it (controller is Job "train")`,
 		},
 		"pending-other-pod": {
 			claim:          withReservedFor(newSharedClaim(), workloadRef),

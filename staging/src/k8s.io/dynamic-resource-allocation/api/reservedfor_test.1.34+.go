@@ -39,7 +39,7 @@ func TestReservedForConversion(t *testing.T) {
 			Status: resourceapi.ResourceClaimStatus{Allocation: &resourceapi.AllocationResult{}},
 		},
 		"set": {
-			Spec: resourceapi.ResourceClaimSpec{ReservedFor: &reference},
+			Spec: resourceapi.ResourceClaimSpec{ReservedFor: (*resourceapi.ResourceClaimWorkloadReference)(&reference)},
 			Status: resourceapi.ResourceClaimStatus{
 				Allocation:  &resourceapi.AllocationResult{ReservedForAnyPod: ptr.To(true)},
 				ReservedFor: []resourceapi.ResourceClaimConsumerReference{reference},

@@ -60,6 +60,14 @@ func IsReservedForAnyPod(claim *resourceapi.ResourceClaim) bool {
 	return IsAllocatedForAnyPod(claim) && HasWorkloadReference(claim)
 }
 
+// WorkloadConsumer returns the entry in status.reservedFor for the incarnation with the
+// given UID of the object that is named in spec.reservedFor.
+func WorkloadConsumer(ref *resourceapi.ResourceClaimWorkloadReference, uid types.UID) resourceapi.ResourceClaimConsumerReference {
+	consumer := resourceapi.ResourceClaimConsumerReference(*ref)
+	consumer.UID = uid
+	return consumer
+}
+
 // WorkloadReservation returns the entry in status.reservedFor for the object
 // that is named in spec.reservedFor, or nil if there is none. If the spec does
 // not name a UID, then the entry of any incarnation of that object matches.
@@ -81,18 +89,20 @@ func WorkloadReservation(claim *resourceapi.ResourceClaim) *resourceapi.Resource
 }
 
 // IsOwnerReferenceTo checks whether an owner reference refers to the same object
-// as the consumer reference. The UID only gets compared if the consumer
-// reference has one. An owner reference names a kind and a consumer
-// reference a resource, therefore only resources whose name is the usual plural
-// of their kind can be recognized: there is no REST mapping available where this
-// is used. The version is ignored because it may change.
-func IsOwnerReferenceTo(owner metav1.OwnerReference, ref resourceapi.ResourceClaimConsumerReference) bool {
+// as spec.reservedFor. With a UID, that is what identifies the object. Without one, only
+// resources whose name is the usual plural of their kind can be recognized: an
+// owner reference names a kind, spec.reservedFor a resource, and there is no REST
+// mapping available where this is used. The version is ignored because it may change.
+func IsOwnerReferenceTo(owner metav1.OwnerReference, ref resourceapi.ResourceClaimWorkloadReference) bool {
 	if ref.Resource == "" || owner.Name != ref.Name || ref.UID != "" && ref.UID != owner.UID {
 		return false
 	}
 	gv, err := schema.ParseGroupVersion(owner.APIVersion)
 	if err != nil || gv.Group != ref.APIGroup {
 		return false
+	}
+	if ref.UID != "" {
+		return true
 	}
 	plural, singular := meta.UnsafeGuessKindToResource(gv.WithKind(owner.Kind))
 	return strings.EqualFold(ref.Resource, plural.Resource) || strings.EqualFold(ref.Resource, singular.Resource)
@@ -104,8 +114,7 @@ func IsOwnerReferenceTo(owner metav1.OwnerReference, ref resourceapi.ResourceCla
 // belongs to no workload.
 const MaxOwnerDepth = 10
 
-// FindWorkloadUID returns the UID of the object to which the consumer reference
-// refers if that object is the controller of the pod, the controller of that
+// FindWorkloadUID returns the UID of the object in spec.reservedFor if that object is the controller of the pod, the controller of that
 // one, and so on. The UID is empty if it is not.
 //
 // controllerOf returns the controller of an owner in the namespace of the pod,
@@ -113,7 +122,7 @@ const MaxOwnerDepth = 10
 // Its error is returned as it is. It is not called for the object that was
 // searched for, so callers which only follow the owner references in the pod
 // cannot tell whether that one exists.
-func FindWorkloadUID(pod metav1.Object, ref resourceapi.ResourceClaimConsumerReference, controllerOf func(owner metav1.OwnerReference) (*metav1.OwnerReference, error)) (types.UID, error) {
+func FindWorkloadUID(pod metav1.Object, ref resourceapi.ResourceClaimWorkloadReference, controllerOf func(owner metav1.OwnerReference) (*metav1.OwnerReference, error)) (types.UID, error) {
 	owner := metav1.GetControllerOfNoCopy(pod)
 	for range MaxOwnerDepth {
 		if owner == nil {

@@ -151,7 +151,7 @@ func TestWorkloadReservation(t *testing.T) {
 	for name, tc := range testcases {
 		t.Run(name, func(t *testing.T) {
 			claim := &resourceapi.ResourceClaim{
-				Spec:   resourceapi.ResourceClaimSpec{ReservedFor: tc.spec},
+				Spec:   resourceapi.ResourceClaimSpec{ReservedFor: (*resourceapi.ResourceClaimWorkloadReference)(tc.spec)},
 				Status: resourceapi.ResourceClaimStatus{ReservedFor: tc.reservedFor},
 			}
 			assert.Equal(t, tc.expected, WorkloadReservation(claim))
@@ -160,13 +160,13 @@ func TestWorkloadReservation(t *testing.T) {
 }
 
 func TestIsOwnerReferenceTo(t *testing.T) {
-	ref := func(group, resource, name, uid string) resourceapi.ResourceClaimConsumerReference {
-		return resourceapi.ResourceClaimConsumerReference{APIGroup: group, Resource: resource, Name: name, UID: types.UID(uid)}
+	ref := func(group, resource, name, uid string) resourceapi.ResourceClaimWorkloadReference {
+		return resourceapi.ResourceClaimWorkloadReference{APIGroup: group, Resource: resource, Name: name, UID: types.UID(uid)}
 	}
 	job := metav1.OwnerReference{APIVersion: "batch/v1", Kind: "Job", Name: "train", UID: "uid-1"}
 	testcases := map[string]struct {
 		owner    metav1.OwnerReference
-		ref      resourceapi.ResourceClaimConsumerReference
+		ref      resourceapi.ResourceClaimWorkloadReference
 		expected bool
 	}{
 		"job":            {owner: job, ref: ref("batch", "jobs", "train", "uid-1"), expected: true},
@@ -175,7 +175,9 @@ func TestIsOwnerReferenceTo(t *testing.T) {
 		"other-name":     {owner: job, ref: ref("batch", "jobs", "eval", "uid-1")},
 		"other-group":    {owner: job, ref: ref("example.com", "jobs", "train", "uid-1")},
 		"core-group":     {owner: job, ref: ref("", "jobs", "train", "uid-1")},
-		"other-resource": {owner: job, ref: ref("batch", "cronjobs", "train", "uid-1")},
+		"other-resource": {owner: job, ref: ref("batch", "cronjobs", "train", "")},
+		"odd-plural":     {owner: metav1.OwnerReference{APIVersion: "example.com/v1", Kind: "Ox", Name: "train", UID: "uid-1"}, ref: ref("example.com", "oxen", "train", "uid-1"), expected: true},
+		"odd-no-uid":     {owner: metav1.OwnerReference{APIVersion: "example.com/v1", Kind: "Ox", Name: "train", UID: "uid-1"}, ref: ref("example.com", "oxen", "train", "")},
 		"other-version":  {owner: metav1.OwnerReference{APIVersion: "batch/v2beta1", Kind: "Job", Name: "train", UID: "uid-1"}, ref: ref("batch", "jobs", "train", "uid-1"), expected: true},
 		"stateful-set":   {owner: metav1.OwnerReference{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "db", UID: "uid-1"}, ref: ref("apps", "statefulsets", "db", "uid-1"), expected: true},
 		"core":           {owner: metav1.OwnerReference{APIVersion: "v1", Kind: "ReplicationController", Name: "web", UID: "uid-1"}, ref: ref("", "replicationcontrollers", "web", "uid-1"), expected: true},
@@ -207,13 +209,13 @@ func TestFindWorkloadUID(t *testing.T) {
 		}
 		return controller, nil
 	}
-	rayJob := resourceapi.ResourceClaimConsumerReference{APIGroup: "ray.io", Resource: "rayjobs", Name: "train"}
+	rayJob := resourceapi.ResourceClaimWorkloadReference{APIGroup: "ray.io", Resource: "rayjobs", Name: "train"}
 	otherRayJob := rayJob
 	otherRayJob.UID = "other"
 
 	testcases := map[string]struct {
 		owners  []metav1.OwnerReference
-		ref     resourceapi.ResourceClaimConsumerReference
+		ref     resourceapi.ResourceClaimWorkloadReference
 		wantUID types.UID
 		wantErr string
 	}{
