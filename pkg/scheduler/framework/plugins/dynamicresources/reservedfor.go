@@ -135,6 +135,14 @@ func (pl *DynamicResources) prepareReservedFor(ctx context.Context, pod *v1.Pod,
 				return nil, fmt.Errorf("claim %s is not reserved for %s anymore", klog.KObj(claim), describeConsumer(claim.Spec.ReservedFor))
 			}
 		}
+		if claim.Status.Allocation != nil && s.informationsForClaim[index].pending == nil {
+			if status := pl.checkDevices(logger, pod, claim, s.informationsForClaim[index].reservation); status != nil {
+				return status
+			}
+			if status := checkIncarnations(logger, pod, claim, workload); status != nil {
+				return status
+			}
+		}
 	}
 	return nil
 }
@@ -146,6 +154,18 @@ func admitIncarnation(claim *resourceapi.ResourceClaim, ref resourceapi.Resource
 		return nil
 	}
 	return fmt.Errorf("resourceclaim in use: %s is already reserved for %d incarnations of %s, the pod has to wait until those which are gone have been removed: %w", klog.KObj(claim), maxIncarnations, ref.Resource, errClaimFull)
+}
+
+// checkIncarnations returns why the pod has to wait if the claim cannot be reserved for its
+// workload in addition to all the others. PreBind would find out, too, again and again.
+func checkIncarnations(logger klog.Logger, pod *v1.Pod, claim *resourceapi.ResourceClaim, workload *resourceapi.ResourceClaimConsumerReference) *fwk.Status {
+	if workload == nil || isListed(claim, workload.UID) {
+		return nil
+	}
+	if err := admitIncarnation(claim, *workload, nil); err != nil {
+		return statusUnschedulable(logger, err.Error(), "pod", klog.KObj(pod), "resourceclaim", klog.KObj(claim))
+	}
+	return nil
 }
 
 // countWorkloads returns the number of entries for something other than a pod.

@@ -47,6 +47,10 @@ const (
 	releaseRequestedMessage = "The allocation does not fit pod %s, which needs the claim, and no pod uses it: the scheduler removed the reservation so that the claim can be allocated elsewhere"
 )
 
+// assumedRecheckInterval is the time after which a pod looks again at pods which are
+// about to be assigned to a node.
+const assumedRecheckInterval = 5 * time.Second
+
 // minUnfitClaims is the smallest number of entries at which it is worth looking for claims
 // which are gone.
 const minUnfitClaims = 100
@@ -248,18 +252,37 @@ func (pl *DynamicResources) giveUpAllocation(ctx context.Context, pod *v1.Pod, s
 	if !pl.fts.EnableDRAReservedForWorkloads || reservation == nil || !resourceclaim.IsAllocatedForAnyPod(claim) || claim.DeletionTimestamp != nil {
 		return nil
 	}
-	if ref, err := reservation(claim); err != nil || ref == nil {
-		// The workload, whose pods may fit, is better able to judge.
+	if !pl.requestReleaseUnlessUsed(logger, pod, claim, reservation) {
 		return nil
 	}
-	if pl.claimUsers.waitForUsers(pod, claim) || pl.isAssumed(claim) {
-		return nil
+	return fwk.NewStatus(fwk.Unschedulable, fmt.Sprintf("release of resourceclaim %s requested because its allocation does not fit anymore", klog.KObj(claim)))
+}
+
+// requestReleaseUnlessUsed requests the release of the claim in the background, unless that is going on
+// already. It returns false if the allocation has to stay. If that is because of pods which
+// use it or are about to, then the pod gets activated when that may have changed.
+func (pl *DynamicResources) requestReleaseUnlessUsed(logger klog.Logger, pod *v1.Pod, claim *resourceapi.ResourceClaim, reservation reservationFunc) bool {
+	if ref, err := reservation(claim); err != nil || ref == nil {
+		// The workload, whose pods may fit, is better able to judge.
+		return false
+	}
+	if pl.claimUsers.waitForUsers(pod, claim) {
+		return false
+	}
+	if pl.isAssumed(claim) {
+		// That pod gets assigned to its node soon, or fails to be. No event says so.
+		time.AfterFunc(assumedRecheckInterval, func() {
+			if pl.claimReserver.ctx.Err() == nil {
+				pl.owners.activate(map[string]*v1.Pod{string(pod.UID): pod})
+			}
+		})
+		return false
 	}
 	if len(claim.Status.ReservedFor) > 0 && pl.claimUsers.start(claim) {
 		logger.V(2).Info("Allocation does not fit anymore, requesting the release of ResourceClaim", "pod", klog.KObj(pod), "resourceclaim", klog.KObj(claim), "resourceVersion", claim.ResourceVersion)
 		go pl.requestRelease(klog.NewContext(pl.claimReserver.ctx, logger), pod, claim)
 	}
-	return fwk.NewStatus(fwk.Unschedulable, fmt.Sprintf("release of resourceclaim %s requested because its allocation does not fit anymore", klog.KObj(claim)))
+	return true
 }
 
 // isAssumed returns true if a pod that uses the claim is about to be assigned
