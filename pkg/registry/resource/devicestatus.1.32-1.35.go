@@ -156,36 +156,6 @@ func AuthorizeStatusUpdate(ctx context.Context, claim, oldClaim *resource.Resour
 	return errs
 }
 
-// refuseTooMany refuses a claim with more devices than can be allocated, and an entry for a device that
-// is not allocated or has one already, as validation does. No more entries than that are looked at, as
-// one of them must be such an entry.
-func refuseTooMany(status *resource.ResourceClaimStatus, path *field.Path) *field.Error {
-	if status.Allocation == nil {
-		return nil
-	}
-	results := status.Allocation.Devices.Results
-	if len(results) > resource.AllocationResultsMaxSize {
-		return field.TooMany(path.Child("allocation", "devices", "results"), len(results), resource.AllocationResultsMaxSize)
-	}
-	type deviceID struct{ driver, pool, device string }
-	// A device that is shared can be there several times.
-	allocated, entries := map[deviceID]int{}, map[deviceID]int{}
-	for _, result := range results {
-		allocated[deviceID{result.Driver, result.Pool, result.Device}]++
-	}
-	for i, device := range status.Devices {
-		id := deviceID{device.Driver, device.Pool, device.Device}
-		value := strings.Join([]string{id.driver, id.pool, id.device}, "/")
-		if allocated[id] == 0 {
-			return field.Invalid(path.Child("devices").Index(i), value, "must be an allocated device in the claim")
-		}
-		if entries[id]++; entries[id] > allocated[id] {
-			return field.Duplicate(path.Child("devices").Index(i), value)
-		}
-	}
-	return nil
-}
-
 // authorizeAny asks whether the user has one of the verbs. It returns what to tell the user who
 // has none of them.
 func authorizeAny(ctx context.Context, a authorizer.Authorizer, attributes authorizer.AttributesRecord, verbs ...string) string {

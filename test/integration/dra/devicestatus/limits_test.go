@@ -137,6 +137,7 @@ func testLimits(t *testing.T, s *server) {
 		t.Run(version+"/past", func(t *testing.T) { s.testPast(t, version, plugin) })
 	}
 	t.Run("too many devices", s.testTooManyDevices)
+	t.Run("too many entries", s.testTooManyEntries)
 	t.Run("too large", func(t *testing.T) { s.testTooLarge(t, plugin) })
 }
 
@@ -303,6 +304,27 @@ func (s *server) testTooManyDevices(t *testing.T) {
 				claim := s.newClaim(t, version, object{})
 				status := object{"allocation": allocationOf(fullEntries(maxDevices+1, "First"))}
 				expectInvalid(t, m.do(s.claims(s.dynamic, version), claim, status), "status.allocation.devices.results", metav1.CauseTypeTooMany)
+				if after := s.get(t, version, claim.GetName()); after.GetResourceVersion() != claim.GetResourceVersion() {
+					t.Error("the claim was written")
+				}
+			})
+		}
+	}
+}
+
+// testTooManyEntries checks that entries for devices that are not allocated, and there are very many, are
+// refused because of the first of them, without looking at all others.
+func (s *server) testTooManyEntries(t *testing.T) {
+	var entries []any
+	for i := range 3000 {
+		entries = append(entries, object{"driver": "d.example.com", "pool": "p", "device": fmt.Sprintf("device-%d", i)})
+	}
+	for _, version := range s.versions {
+		for _, m := range methods() {
+			t.Run(version+"/"+m.name, func(t *testing.T) {
+				allocation := allocationOf(fullEntries(1, "First"))
+				claim := s.newClaim(t, version, object{"allocation": allocation})
+				expectInvalid(t, m.do(s.claims(s.dynamic, version), claim, object{"allocation": runtime.DeepCopyJSON(allocation), "devices": entries}), "status.devices[0]", metav1.CauseTypeFieldValueInvalid)
 				if after := s.get(t, version, claim.GetName()); after.GetResourceVersion() != claim.GetResourceVersion() {
 					t.Error("the claim was written")
 				}
