@@ -31,6 +31,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/kubernetes/pkg/controller/tainteviction"
 	st "k8s.io/kubernetes/pkg/scheduler/testing"
+	"k8s.io/utils/ptr"
 )
 
 // evictionTest describes which pods get evicted after some events, in terms which
@@ -180,4 +181,36 @@ func TestEvictionEvents(t *testing.T) {
 	runEvictionTest(t, func(tContext *testContext) {
 		test.check(tContext, []any{update(slice, sliceTainted)})
 	})
+}
+
+// TestTolerationWithoutEffect checks that an empty effect matches all of them, as the API
+// says, and for how long.
+func TestTolerationWithoutEffect(t *testing.T) {
+	for name, tc := range map[string]struct {
+		toleration resourceapi.DeviceToleration
+		evicted    bool
+		delay      time.Duration
+	}{
+		"forever":      {toleration: resourceapi.DeviceToleration{Operator: resourceapi.DeviceTolerationOpExists}},
+		"for-a-while":  {toleration: resourceapi.DeviceToleration{Operator: resourceapi.DeviceTolerationOpExists, TolerationSeconds: ptr.To(int64(60))}, evicted: true, delay: time.Minute},
+		"other-key":    {toleration: resourceapi.DeviceToleration{Key: "other", Operator: resourceapi.DeviceTolerationOpExists}, evicted: true},
+		"other-effect": {toleration: resourceapi.DeviceToleration{Operator: resourceapi.DeviceTolerationOpExists, Effect: resourceapi.DeviceTaintEffectNoSchedule}, evicted: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pod, listed := makeListedPod("-1")
+			claim := claim.DeepCopy()
+			claim.Status.Allocation = allocationResult.DeepCopy()
+			for i := range claim.Status.Allocation.Devices.Results {
+				claim.Status.Allocation.Devices.Results[i].Tolerations = []resourceapi.DeviceToleration{tc.toleration}
+			}
+			claim.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{listed}
+			test := evictionTest{initial: []any{add(slice), add(claim), add(pod)}, delay: tc.delay}
+			if tc.evicted {
+				test.evicted = []*v1.Pod{pod}
+			}
+			runEvictionTest(t, func(tContext *testContext) {
+				test.check(tContext, []any{update(slice, sliceTainted)})
+			})
+		})
+	}
 }
