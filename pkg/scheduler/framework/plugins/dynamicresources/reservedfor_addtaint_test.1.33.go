@@ -25,3 +25,7 @@ import (
 func addTaint(device *resourceapi.Device, taint resourceapi.DeviceTaint) {
 	device.Basic.Taints = append(device.Basic.Taints, taint)
 }
+
+func setTolerations(request *resourceapi.DeviceRequest, tolerations []resourceapi.DeviceToleration) {
+	request.Tolerations = tolerations
+}

@@ -23,3 +23,7 @@ import (
 func addTaint(device *resourceapi.Device, taint resourceapi.DeviceTaint) {
 	device.Taints = append(device.Taints, taint)
 }
+
+func setTolerations(request *resourceapi.DeviceRequest, tolerations []resourceapi.DeviceToleration) {
+	request.Exactly.Tolerations = tolerations
+}

@@ -64,7 +64,7 @@ func (pl *DynamicResources) unfitDevice(claim *resourceapi.ResourceClaim) (strin
 		id := structured.MakeDeviceID(result.Driver, result.Pool, result.Device)
 		switch device, known := findDevice(slices, result); {
 		case device != nil:
-			if taint := pl.untoleratedTaint(device, result); taint != "" {
+			if taint := pl.untoleratedTaint(claim, device, result); taint != "" {
 				return fmt.Sprintf("device %s has the taint %s", id, taint), nil
 			}
 		case known:

@@ -26,6 +26,6 @@ func (pl *DynamicResources) resourceSlices() ([]*resourceapi.ResourceSlice, erro
 	return pl.draManager.ResourceSlices().List()
 }
 
-func (pl *DynamicResources) untoleratedTaint(*resourceapi.Device, *resourceapi.DeviceRequestAllocationResult) string {
+func (pl *DynamicResources) untoleratedTaint(*resourceapi.ResourceClaim, *resourceapi.Device, *resourceapi.DeviceRequestAllocationResult) string {
 	return ""
 }

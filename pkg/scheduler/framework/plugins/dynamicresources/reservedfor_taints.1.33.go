@@ -32,7 +32,7 @@ func (pl *DynamicResources) resourceSlices() ([]*resourceapi.ResourceSlice, erro
 
 // untoleratedTaint returns a taint of the device because of which it would not be allocated
 // again, empty if there is none.
-func (pl *DynamicResources) untoleratedTaint(device *resourceapi.Device, result *resourceapi.DeviceRequestAllocationResult) string {
+func (pl *DynamicResources) untoleratedTaint(claim *resourceapi.ResourceClaim, device *resourceapi.Device, result *resourceapi.DeviceRequestAllocationResult) string {
 	if !pl.fts.EnableDRADeviceTaints || device.Basic == nil {
 		// The allocator ignores taints, too, or there are none.
 		return ""
@@ -41,19 +41,38 @@ func (pl *DynamicResources) untoleratedTaint(device *resourceapi.Device, result 
 		if taint.Effect != resourceapi.DeviceTaintEffectNoSchedule && taint.Effect != resourceapi.DeviceTaintEffectNoExecute {
 			continue
 		}
-		if !tolerates(result, taint) {
+		if !tolerates(tolerationsOf(claim, result), taint) {
 			return fmt.Sprintf("%s=%s:%s", taint.Key, taint.Value, taint.Effect)
 		}
 	}
 	return ""
 }
 
-// tolerates returns true if the allocation tolerates the taint.
-func tolerates(result *resourceapi.DeviceRequestAllocationResult, taint resourceapi.DeviceTaint) bool {
-	for _, toleration := range result.Tolerations {
+// tolerates returns true if one of the tolerations tolerates the taint.
+func tolerates(tolerations []resourceapi.DeviceToleration, taint resourceapi.DeviceTaint) bool {
+	for _, toleration := range tolerations {
 		if resourceclaim.ToleratesTaint(toleration, taint) {
 			return true
 		}
 	}
 	return false
+}
+
+// tolerationsOf returns the tolerations of the request for which the device was allocated. An
+// allocation has a copy of them, but not in each Kubernetes release.
+func tolerationsOf(claim *resourceapi.ResourceClaim, result *resourceapi.DeviceRequestAllocationResult) []resourceapi.DeviceToleration {
+	if len(result.Tolerations) > 0 {
+		return result.Tolerations
+	}
+	for _, request := range claim.Spec.Devices.Requests {
+		if request.Name == result.Request {
+			return request.Tolerations
+		}
+		for _, subRequest := range request.FirstAvailable {
+			if request.Name+"/"+subRequest.Name == result.Request {
+				return subRequest.Tolerations
+			}
+		}
+	}
+	return nil
 }

@@ -32,20 +32,27 @@ func TestReservedForTaints(t *testing.T) {
 		disabled    bool
 		taint       resourceapi.DeviceTaint
 		tolerations []resourceapi.DeviceToleration
-		expect      string
+		// inSpec is true if the allocation does not have a copy of the tolerations.
+		inSpec bool
+		expect string
 	}{
-		"no-execute":    {taint: taint(resourceapi.DeviceTaintEffectNoExecute), expect: "device some-driver/worker/instance-1 has the taint broken=yes:NoExecute"},
-		"no-schedule":   {taint: taint(resourceapi.DeviceTaintEffectNoSchedule), expect: "device some-driver/worker/instance-1 has the taint broken=yes:NoSchedule"},
-		"other-effect":  {taint: taint("None")},
-		"disabled":      {disabled: true, taint: taint(resourceapi.DeviceTaintEffectNoExecute)},
-		"tolerated":     {taint: taint(resourceapi.DeviceTaintEffectNoExecute), tolerations: []resourceapi.DeviceToleration{{Key: "broken", Operator: resourceapi.DeviceTolerationOpExists}}},
-		"not-tolerated": {taint: taint(resourceapi.DeviceTaintEffectNoExecute), tolerations: []resourceapi.DeviceToleration{{Key: "other", Operator: resourceapi.DeviceTolerationOpExists}}, expect: "has the taint"},
+		"no-execute":        {taint: taint(resourceapi.DeviceTaintEffectNoExecute), expect: "device some-driver/worker/instance-1 has the taint broken=yes:NoExecute"},
+		"no-schedule":       {taint: taint(resourceapi.DeviceTaintEffectNoSchedule), expect: "device some-driver/worker/instance-1 has the taint broken=yes:NoSchedule"},
+		"other-effect":      {taint: taint("None")},
+		"disabled":          {disabled: true, taint: taint(resourceapi.DeviceTaintEffectNoExecute)},
+		"tolerated":         {taint: taint(resourceapi.DeviceTaintEffectNoExecute), tolerations: []resourceapi.DeviceToleration{{Key: "broken", Operator: resourceapi.DeviceTolerationOpExists}}},
+		"tolerated-in-spec": {taint: taint(resourceapi.DeviceTaintEffectNoExecute), inSpec: true, tolerations: []resourceapi.DeviceToleration{{Key: "broken", Operator: resourceapi.DeviceTolerationOpExists}}},
+		"not-tolerated":     {taint: taint(resourceapi.DeviceTaintEffectNoExecute), tolerations: []resourceapi.DeviceToleration{{Key: "other", Operator: resourceapi.DeviceTolerationOpExists}}, expect: "has the taint"},
 	} {
 		syncTest(t, name, func(tCtx ktesting.TContext) {
 			feats := reservedForFeatures(true)
 			feats.EnableDRADeviceTaints = !tcase.disabled
 			claim := newWorkloadClaim(workloadRefWithUID)
-			claim.Status.Allocation.Devices.Results[0].Tolerations = tcase.tolerations
+			if tcase.inSpec {
+				setTolerations(&claim.Spec.Devices.Requests[0], tcase.tolerations)
+			} else {
+				claim.Status.Allocation.Devices.Results[0].Tolerations = tcase.tolerations
+			}
 			tc := newReservedForTest(tCtx, feats, []*resourceapi.ResourceClaim{claim})
 			tc.changeSlice(func(slice *resourceapi.ResourceSlice) {
 				for i := range slice.Spec.Devices {
