@@ -20,7 +20,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -34,6 +33,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	kubeapiservertesting "k8s.io/kubernetes/cmd/kube-apiserver/app/testing"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
@@ -173,7 +173,6 @@ func TestBadInput(t *testing.T) {
 			for name, edit := range map[string]func(claim *unstructured.Unstructured){
 				"changed":     func(claim *unstructured.Unstructured) { nested(claim, "spec", "reservedFor")["name"] = "other" },
 				"uid-added":   func(claim *unstructured.Unstructured) { nested(claim, "spec", "reservedFor")["uid"] = "4711" },
-				"removed":     func(claim *unstructured.Unstructured) { delete(nested(claim, "spec"), "reservedFor") },
 				"other-group": func(claim *unstructured.Unstructured) { nested(claim, "spec", "reservedFor")["apiGroup"] = "apps" },
 			} {
 				run(tCtx, "immutable-"+name, func(tCtx ktesting.TContext) {
@@ -278,7 +277,7 @@ func TestBadInput(t *testing.T) {
 
 				// The allocation is immutable, also this part of it.
 				changed := claim.DeepCopy()
-				delete(nested(changed, "status", "allocation"), "reservedForAnyPod")
+				nested(changed, "status", "allocation")["reservedForAnyPod"] = false
 				_, err = claims.UpdateStatus(tCtx, changed, metav1.UpdateOptions{})
 				expectInvalid(tCtx, err, metav1.CauseTypeFieldValueInvalid, "status.allocation")
 
@@ -294,14 +293,94 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
-// reference returns spec.reservedFor. The uid is always part of the JSON
-// representation, also if it is empty.
-func reference(claim *unstructured.Unstructured) object {
-	ref := maps.Clone(nested(claim, "spec", "reservedFor"))
-	if ref["uid"] == "" {
-		delete(ref, "uid")
+// TestUnknownToClient covers what a client does which was compiled with upstream's types: it drops the
+// new fields from what it reads. Nothing gets lost by that, and nobody else becomes their manager.
+func TestUnknownToClient(t *testing.T) {
+	tCtx := ktesting.Init(t)
+	setGate(tCtx, true)
+	c := startAPIServer(tCtx)
+	namespace := c.createNamespace()
+	const creator, scheduler, client = "creator", "scheduler", "client"
+
+	for _, version := range versions {
+		run(tCtx, version, func(tCtx ktesting.TContext) {
+			c := c.withTest(tCtx)
+			claims := c.Dynamic().Resource(claimsIn(version)).Namespace(namespace)
+			want := object{"apiGroup": "batch", "resource": "jobs", "name": "train"}
+			newAllocated := func(tCtx ktesting.TContext, name string) *unstructured.Unstructured {
+				claim, err := claims.Create(tCtx, unstructuredClaim(version, name+"-"+version, want), metav1.CreateOptions{FieldManager: creator})
+				tCtx.ExpectNoError(err, "create claim")
+				claim.Object["status"] = object{"allocation": allocation(true)}
+				claim, err = claims.UpdateStatus(tCtx, claim, metav1.UpdateOptions{FieldManager: scheduler})
+				tCtx.ExpectNoError(err, "allocate claim")
+				return claim
+			}
+			forget := func(claim *unstructured.Unstructured) *unstructured.Unstructured {
+				claim = claim.DeepCopy()
+				delete(nested(claim, "spec"), "reservedFor")
+				delete(nested(claim, "status", "allocation"), "reservedForAnyPod")
+				return claim
+			}
+			for name, change := range map[string]func(tCtx ktesting.TContext, claim *unstructured.Unstructured) (*unstructured.Unstructured, error){
+				"update": func(tCtx ktesting.TContext, claim *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+					claim = forget(claim)
+					claim.SetLabels(map[string]string{"a": "b"})
+					return claims.Update(tCtx, claim, metav1.UpdateOptions{FieldManager: client})
+				},
+				"update-status": func(tCtx ktesting.TContext, claim *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+					claim = forget(claim)
+					nested(claim, "status")["devices"] = []any{object{"driver": driverName, "pool": "pool", "device": "device-0"}}
+					return claims.UpdateStatus(tCtx, claim, metav1.UpdateOptions{FieldManager: client})
+				},
+				"patch": func(tCtx ktesting.TContext, claim *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+					return claims.Patch(tCtx, claim.GetName(), types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}},"spec":{"reservedFor":null}}`), metav1.PatchOptions{FieldManager: client})
+				},
+				"patch-status": func(tCtx ktesting.TContext, claim *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+					return claims.Patch(tCtx, claim.GetName(), types.JSONPatchType, []byte(`[{"op":"remove","path":"/status/allocation/reservedForAnyPod"}]`), metav1.PatchOptions{FieldManager: client}, "status")
+				},
+				"apply": func(tCtx ktesting.TContext, claim *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+					applied := unstructuredClaim(version, claim.GetName(), nil)
+					applied.SetLabels(map[string]string{"a": "b"})
+					return claims.Apply(tCtx, claim.GetName(), applied, metav1.ApplyOptions{FieldManager: client, Force: true})
+				},
+				"apply-without": func(tCtx ktesting.TContext, claim *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+					if _, err := claims.Apply(tCtx, claim.GetName(), unstructuredClaim(version, claim.GetName(), want), metav1.ApplyOptions{FieldManager: client, Force: true}); err != nil {
+						return nil, err
+					}
+					return claims.Apply(tCtx, claim.GetName(), unstructuredClaim(version, claim.GetName(), nil), metav1.ApplyOptions{FieldManager: client, Force: true})
+				},
+			} {
+				run(tCtx, name, func(tCtx ktesting.TContext) {
+					claim, err := change(tCtx, newAllocated(tCtx, name))
+					tCtx.ExpectNoError(err)
+					for _, other := range versions {
+						stored, err := c.Dynamic().Resource(claimsIn(other)).Namespace(namespace).Get(tCtx, claim.GetName(), metav1.GetOptions{})
+						tCtx.ExpectNoError(err, "read as "+other)
+						tCtx.Expect(reference(stored)).To(gomega.Equal(want), "spec in "+other)
+						tCtx.Expect(nested(stored, "status", "allocation")["reservedForAnyPod"]).To(gomega.BeTrue(), "status in "+other)
+					}
+					tCtx.Expect(managersOf(claim, `"f:reservedFor":{".":{}`)).To(gomega.ContainElement(creator))
+					tCtx.Expect(managersOf(claim, `"f:reservedForAnyPod"`)).To(gomega.Equal([]string{scheduler}))
+				})
+			}
+		})
 	}
-	return ref
+}
+
+// managersOf returns who manages a field, which is given as it is in managedFields.
+func managersOf(claim *unstructured.Unstructured, field string) []string {
+	var managers []string
+	for _, entry := range claim.GetManagedFields() {
+		if entry.FieldsV1 != nil && strings.Contains(string(entry.FieldsV1.Raw), field) {
+			managers = append(managers, entry.Manager)
+		}
+	}
+	return managers
+}
+
+// reference returns spec.reservedFor.
+func reference(claim *unstructured.Unstructured) object {
+	return nested(claim, "spec", "reservedFor")
 }
 
 func nested(obj *unstructured.Unstructured, fields ...string) object {
