@@ -31,7 +31,7 @@ import (
 // workload whose pods get evicted because of that device would get new
 // pods for the same device, and lose those, for ever.
 //
-// What differs between Kubernetes releases is in reservedfor_taints.go.
+// Taints are in reservedfor_taints.go, which 1.32 does not have.
 
 // checkDevices gets called by PreFilter for a claim that is allocated for any pod. If the
 // allocation has a device which no new pod should use, then the pod has to wait until the last

@@ -23,7 +23,8 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 )
 
-// Differs from newer releases: a device has its taints in another place.
+// This file contains what reservedfor_devices.go needs to know about taints of devices. Where they
+// are in the API is in reservedfor_taintfields.go.
 
 // resourceSlices returns all slices, with the taints of DeviceTaintRules.
 func (pl *DynamicResources) resourceSlices() ([]*resourceapi.ResourceSlice, error) {
@@ -33,11 +34,11 @@ func (pl *DynamicResources) resourceSlices() ([]*resourceapi.ResourceSlice, erro
 // untoleratedTaint returns a taint of the device because of which it would not be allocated
 // again, empty if there is none.
 func (pl *DynamicResources) untoleratedTaint(claim *resourceapi.ResourceClaim, device *resourceapi.Device, result *resourceapi.DeviceRequestAllocationResult) string {
-	if !pl.fts.EnableDRADeviceTaints || device.Basic == nil {
-		// The allocator ignores taints, too, or there are none.
+	if !pl.fts.EnableDRADeviceTaints {
+		// The allocator ignores taints, too.
 		return ""
 	}
-	for _, taint := range device.Basic.Taints {
+	for _, taint := range taintsOf(device) {
 		if taint.Effect != resourceapi.DeviceTaintEffectNoSchedule && taint.Effect != resourceapi.DeviceTaintEffectNoExecute {
 			continue
 		}
@@ -66,7 +67,7 @@ func tolerationsOf(claim *resourceapi.ResourceClaim, result *resourceapi.DeviceR
 	}
 	for _, request := range claim.Spec.Devices.Requests {
 		if request.Name == result.Request {
-			return request.Tolerations
+			return tolerationsOfRequest(&request)
 		}
 		for _, subRequest := range request.FirstAvailable {
 			if request.Name+"/"+subRequest.Name == result.Request {
