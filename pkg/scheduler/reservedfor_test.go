@@ -97,7 +97,7 @@ func TestBindReleasedClaim(t *testing.T) {
 			if status.IsSuccess() == released {
 				t.Errorf("unexpected status %v", status)
 			}
-			if released && !strings.Contains(status.Message(), `is not reserved for jobs.batch "train"`) {
+			if released && !strings.Contains(status.Message(), `is not reserved for jobs "train"`) {
 				t.Errorf("unexpected message %q", status.Message())
 			}
 		})

@@ -289,6 +289,9 @@ func CheckBeforeBind(logger klog.Logger, cs cycleState, pod *v1.Pod) *fwk.Status
 // claim remains reserved for it is not decided here.
 func (pl *DynamicResources) workloadReference(pod *v1.Pod, claim *resourceapi.ResourceClaim) (*resourceapi.ResourceClaimConsumerReference, error) {
 	workload := claim.Spec.ReservedFor
+	if workload.UID != "" {
+		return ptr.To(resourceclaim.WorkloadConsumer(workload, workload.UID)), nil
+	}
 	uid, err := pl.podGroupUID(pod, workload)
 	if err == nil && uid == "" {
 		uid, err = resourceclaim.FindWorkloadUID(pod, *workload, func(owner metav1.OwnerReference) (*metav1.OwnerReference, error) {

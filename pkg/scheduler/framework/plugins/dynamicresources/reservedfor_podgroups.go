@@ -36,7 +36,7 @@ func (pl *DynamicResources) podGroupUID(pod *v1.Pod, workload *resourceapi.Resou
 		return "", nil
 	}
 	podGroup, err := pl.currentPodGroup(pod)
-	if err != nil || podGroup == nil || workload.UID != "" && workload.UID != podGroup.UID {
+	if err != nil || podGroup == nil {
 		return "", err
 	}
 	return podGroup.UID, nil

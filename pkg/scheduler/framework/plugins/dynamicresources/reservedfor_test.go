@@ -379,15 +379,9 @@ func TestReservedForStored(t *testing.T) {
 		},
 		"released-with-uid": {
 			claim:        withUID(newWorkloadClaim()),
-			pod:          newJobPod("pod-1"),
+			pod:          newSharingPod("pod-1"),
 			expectRefs:   []resourceapi.ResourceClaimConsumerReference{workloadRefWithUID},
 			expectWrites: []string{"patch/status"},
-		},
-		// Who comes first must not pick the nodes for the workload.
-		"released-with-uid-other-pod": {
-			claim:          withUID(newWorkloadClaim()),
-			pod:            newSharingPod("pod-1"),
-			expectRejected: "the pod does not belong to it (no controller)",
 		},
 		"only-pods-left": {
 			claim:        newWorkloadClaim(podReference("other-pod")),
@@ -449,19 +443,9 @@ func TestReservedForStored(t *testing.T) {
 		},
 		"pending-with-uid": {
 			claim:        withUID(newSharedClaim()),
-			pod:          newJobPod("pod-1"),
+			pod:          newSharingPod("pod-1"),
 			expectRefs:   []resourceapi.ResourceClaimConsumerReference{workloadRefWithUID},
 			expectWrites: []string{"update", "update/status"},
-		},
-		"pending-with-uid-other-pod": {
-			claim:          withUID(newSharedClaim()),
-			pod:            newSharingPod("pod-1"),
-			expectRejected: "the pod does not belong to it (no controller)",
-		},
-		"pending-with-uid-other-incarnation": {
-			claim:          withUID(newSharedClaim()),
-			pod:            newPodOf("pod-1", controlledBy(jobKind, jobName, "other-uid")),
-			expectRejected: `the pod does not belong to it (controller is Job "train")`,
 		},
 		"pending-other-pod": {
 			claim:          withReservedFor(newSharedClaim(), workloadRef),

@@ -76,20 +76,19 @@ func TestReservedForUnfit(t *testing.T) {
 		pods  []apiruntime.Object
 		keep  bool
 	}{
-		"unused":           {},
-		"running-no-name":  {claim: changed(newWorkloadClaim(workloadRefWithUID), selectNodes(labelledNodes)), pods: []apiruntime.Object{assigned(newJobPod("running"), nodeName)}, keep: true},
-		"pending":          {pods: []apiruntime.Object{newJobPod("pending")}},
-		"running":          {pods: []apiruntime.Object{assigned(newJobPod("running"), nodeName)}, keep: true},
-		"node-gone":        {pods: []apiruntime.Object{assigned(newJobPod("running"), "no-such-node")}, keep: true},
-		"foreign-running":  {pods: []apiruntime.Object{assigned(newSharingPod("running"), nodeName)}, keep: true},
-		"succeeded":        {pods: []apiruntime.Object{withPhase(assigned(newJobPod("done"), nodeName), v1.PodSucceeded)}},
-		"failed":           {pods: []apiruntime.Object{withPhase(assigned(newJobPod("done"), nodeName), v1.PodFailed)}},
-		"other-namespace":  {pods: []apiruntime.Object{otherNamespace}},
-		"other-claim":      {pods: []apiruntime.Object{otherClaim}},
-		"foreign-pod":      {pod: newSharingPod("pod-1"), keep: true},
-		"with-uid":         {claim: withReservedFor(newWorkloadClaim(workloadRefWithUID), workloadRefWithUID)},
-		"with-uid-foreign": {claim: withReservedFor(newWorkloadClaim(workloadRefWithUID), workloadRefWithUID), pod: newSharingPod("pod-1"), keep: true},
-		"mixed":            {claim: newWorkloadClaim(podReference("other-pod"), workloadRefWithUID)},
+		"unused":          {},
+		"running-no-name": {claim: changed(newWorkloadClaim(workloadRefWithUID), selectNodes(labelledNodes)), pods: []apiruntime.Object{assigned(newJobPod("running"), nodeName)}, keep: true},
+		"pending":         {pods: []apiruntime.Object{newJobPod("pending")}},
+		"running":         {pods: []apiruntime.Object{assigned(newJobPod("running"), nodeName)}, keep: true},
+		"node-gone":       {pods: []apiruntime.Object{assigned(newJobPod("running"), "no-such-node")}, keep: true},
+		"foreign-running": {pods: []apiruntime.Object{assigned(newSharingPod("running"), nodeName)}, keep: true},
+		"succeeded":       {pods: []apiruntime.Object{withPhase(assigned(newJobPod("done"), nodeName), v1.PodSucceeded)}},
+		"failed":          {pods: []apiruntime.Object{withPhase(assigned(newJobPod("done"), nodeName), v1.PodFailed)}},
+		"other-namespace": {pods: []apiruntime.Object{otherNamespace}},
+		"other-claim":     {pods: []apiruntime.Object{otherClaim}},
+		"foreign-pod":     {pod: newSharingPod("pod-1"), keep: true},
+		"with-uid":        {claim: withReservedFor(newWorkloadClaim(workloadRefWithUID), workloadRefWithUID), pod: newSharingPod("pod-1")},
+		"mixed":           {claim: newWorkloadClaim(podReference("other-pod"), workloadRefWithUID)},
 	} {
 		syncTest(t, name, func(tCtx ktesting.TContext) {
 			claim, pod := tcase.claim, tcase.pod
