@@ -55,12 +55,6 @@ func newReservedFor() reservedFor {
 	}
 }
 
-// simulated returns the state for a copy of the controller which finds out what would be
-// evicted.
-func (r reservedFor) simulated() reservedFor {
-	return reservedFor{enabled: r.enabled, evicting: sets.New[types.NamespacedName]()}
-}
-
 // addReservedForIndexer adds the index which is needed to find the pods of a
 // claim which is reserved for a workload. The pods are not listed in such a
 // claim.

@@ -31,19 +31,19 @@ import (
 // each entry, and each error, with all others. One node's driver could
 // keep an API server busy for half a minute with a request of 150 kB.
 func LimitStatus(claim, oldClaim *resource.ResourceClaim) error {
-	path := field.NewPath("status")
-	status := &claim.Status
+	status := claim.Status
+	if !utilfeature.DefaultFeatureGate.Enabled(features.DRAResourceClaimDeviceStatus) && len(oldClaim.Status.Devices) == 0 {
+		// They are dropped while they are disabled.
+		status.Devices = nil
+	}
 	if status.Allocation != nil && len(status.Allocation.Devices.Results) <= resource.AllocationResultsMaxSize && len(status.Devices) <= len(status.Allocation.Devices.Results) {
 		// What else may be wrong is for those who may write.
 		return nil
 	}
-	err := refuseTooMany(status, path)
-	enabled := utilfeature.DefaultFeatureGate.Enabled(features.DRAResourceClaimDeviceStatus) || len(oldClaim.Status.Devices) > 0
-	if err == nil || !enabled && strings.HasPrefix(err.Field, path.Child("devices").String()) {
-		// Entries for devices are dropped while they are disabled.
-		return nil
+	if err := refuseTooMany(&status, field.NewPath("status")); err != nil {
+		return apierrors.NewInvalid(resource.Kind("ResourceClaim"), claim.Name, field.ErrorList{err})
 	}
-	return apierrors.NewInvalid(resource.Kind("ResourceClaim"), claim.Name, field.ErrorList{err})
+	return nil
 }
 
 // refuseTooMany refuses a claim with more devices than can be allocated, and an entry for a device that

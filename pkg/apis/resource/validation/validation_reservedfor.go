@@ -120,10 +120,10 @@ const maxConsumerUIDLength = 128
 // belong to some object. Missing fields must be dealt with by the caller.
 func validateConsumerReferenceFormat(ref resource.ResourceClaimConsumerReference, fldPath *field.Path) field.ErrorList {
 	var allErrs field.ErrorList
-	hint := hintForReservedFor(schema.GroupResource{Group: ref.APIGroup, Resource: ref.Resource})
+	gr := schema.GroupResource{Group: ref.APIGroup, Resource: ref.Resource}
 	if ref.APIGroup != "" {
 		for _, msg := range validation.IsDNS1123Subdomain(ref.APIGroup) {
-			allErrs = append(allErrs, field.Invalid(fldPath.Child("apiGroup"), ref.APIGroup, msg+hint))
+			allErrs = append(allErrs, field.Invalid(fldPath.Child("apiGroup"), ref.APIGroup, msg+hintForReservedFor(gr)))
 		}
 	}
 	if ref.Resource != "" {
@@ -131,7 +131,7 @@ func validateConsumerReferenceFormat(ref resource.ResourceClaimConsumerReference
 		// It excludes subresources.
 		if msgs := validation.IsDNS1035Label(ref.Resource); len(msgs) > 0 {
 			allErrs = append(allErrs, field.Invalid(fldPath.Child("resource"), ref.Resource,
-				"must be the plural name of a resource in lower case, without group, version and subresource: "+strings.Join(msgs, ", ")+hint))
+				"must be the plural name of a resource in lower case, without group, version and subresource: "+strings.Join(msgs, ", ")+hintForReservedFor(gr)))
 		}
 	}
 	if ref.Name != "" {

@@ -25,7 +25,6 @@ import (
 )
 
 func dropDisabledDRAReservedForWorkloadsFields(newClaim, oldClaim *resource.ResourceClaim) {
-	keepReservedForWorkload(newClaim, oldClaim)
 	var oldSpec *resource.ResourceClaimSpec
 	if oldClaim != nil {
 		oldSpec = &oldClaim.Spec

@@ -344,7 +344,7 @@ func (pl *DynamicResources) removeAllReservations(ctx context.Context, claim *re
 	for _, ref := range claim.Status.ReservedFor {
 		uids = append(uids, ref.UID)
 	}
-	if _, _, err := pl.patchReservations(ctx, claim, claim.ResourceVersion, withoutEntries(uids)); err != nil {
+	if _, err := pl.patchReservations(ctx, claim, claim.ResourceVersion, withoutEntries(uids)); err != nil {
 		return fmt.Errorf("remove reservations from claim %s: %w", klog.KObj(claim), err)
 	}
 	return nil

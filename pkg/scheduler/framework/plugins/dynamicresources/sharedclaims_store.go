@@ -454,11 +454,11 @@ func (pl *DynamicResources) storeAllocation(ctx context.Context, claim *resource
 	claim.Status.Allocation = allocation.DeepCopy()
 	pl.setAllocationTimestamp(claim.Status.Allocation)
 	claim.Status.ReservedFor = append(claim.Status.ReservedFor, reservations...)
-	updatedClaim, unsent, err := callAPI(ctx, claimWriteTimeout, func(ctx context.Context) (*resourceapi.ResourceClaim, error) {
+	updatedClaim, err := writeClaim(ctx, func(ctx context.Context) (*resourceapi.ResourceClaim, error) {
 		return pl.claimClient(claim.Namespace).UpdateStatus(ctx, claim, metav1.UpdateOptions{})
 	})
 	if err != nil {
-		return nil, writeError(fmt.Errorf("add allocation and reservation to claim %s: %w", klog.KObj(claim), err), unsent)
+		return nil, fmt.Errorf("add allocation and reservation to claim %s: %w", klog.KObj(claim), err)
 	}
 	return updatedClaim, nil
 }
@@ -469,9 +469,9 @@ func (pl *DynamicResources) storeAllocation(ctx context.Context, claim *resource
 // is not allocated anymore or cannot be reserved for that many consumers. Whether it
 // still has the same allocation has to be checked by the caller.
 func (pl *DynamicResources) addReservations(ctx context.Context, claim *resourceapi.ResourceClaim, reservations []resourceapi.ResourceClaimConsumerReference) (*resourceapi.ResourceClaim, error) {
-	updatedClaim, unsent, err := pl.patchReservations(ctx, claim, "", reservations)
+	updatedClaim, err := pl.patchReservations(ctx, claim, "", reservations)
 	if err != nil {
-		return nil, writeError(fmt.Errorf("add reservation to claim %s: %w", klog.KObj(claim), err), unsent)
+		return nil, fmt.Errorf("add reservation to claim %s: %w", klog.KObj(claim), err)
 	}
 	return updatedClaim, nil
 }
@@ -480,7 +480,7 @@ func (pl *DynamicResources) addReservations(ctx context.Context, claim *resource
 // the entries remain until their pods get scheduled or removed.
 func (pl *DynamicResources) removeReservations(ctx context.Context, claim *resourceapi.ResourceClaim, uids []types.UID) {
 	logger := klog.FromContext(ctx)
-	_, _, err := pl.patchReservations(ctx, claim, "", withoutEntries(uids))
+	_, err := pl.patchReservations(ctx, claim, "", withoutEntries(uids))
 	if err != nil {
 		logger.Error(err, "Removing reservations failed", "resourceclaim", klog.KObj(claim), "numReservations", len(uids))
 		return
@@ -490,9 +490,8 @@ func (pl *DynamicResources) removeReservations(ctx context.Context, claim *resou
 
 // patchReservations changes status.reservedFor. It uses a strategic-merge-patch
 // because then the API server merges by UID into the latest claim, whatever
-// else was changed in it, unless that is limited to one ResourceVersion. unsent is true if
-// it is certain that the API server did not get the patch.
-func (pl *DynamicResources) patchReservations(ctx context.Context, claim *resourceapi.ResourceClaim, resourceVersion string, entries any) (updatedClaim *resourceapi.ResourceClaim, unsent bool, err error) {
+// else was changed in it, unless that is limited to one ResourceVersion.
+func (pl *DynamicResources) patchReservations(ctx context.Context, claim *resourceapi.ResourceClaim, resourceVersion string, entries any) (*resourceapi.ResourceClaim, error) {
 	metadata := map[string]any{"uid": claim.UID}
 	if resourceVersion != "" {
 		metadata["resourceVersion"] = resourceVersion
@@ -502,9 +501,9 @@ func (pl *DynamicResources) patchReservations(ctx context.Context, claim *resour
 		"status":   map[string]any{"reservedFor": entries},
 	})
 	if err != nil {
-		return nil, true, fmt.Errorf("encode patch: %w", err)
+		return nil, fmt.Errorf("encode patch: %w", err)
 	}
-	return callAPI(ctx, claimWriteTimeout, func(ctx context.Context) (*resourceapi.ResourceClaim, error) {
+	return writeClaim(ctx, func(ctx context.Context) (*resourceapi.ResourceClaim, error) {
 		return pl.claimClient(claim.Namespace).Patch(ctx, claim.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
 	})
 }

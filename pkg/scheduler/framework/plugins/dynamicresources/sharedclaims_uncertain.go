@@ -86,6 +86,16 @@ func writeError(err error, unsent bool) error {
 	return err
 }
 
+// writeClaim makes one request that changes a claim. isUncertain recognizes its error if the change may
+// have been stored.
+func writeClaim(ctx context.Context, write func(ctx context.Context) (*resourceapi.ResourceClaim, error)) (*resourceapi.ResourceClaim, error) {
+	claim, unsent, err := callAPI(ctx, claimWriteTimeout, write)
+	if err != nil {
+		return nil, writeError(err, unsent)
+	}
+	return claim, nil
+}
+
 // settleLater keeps the allocation in flight, as if one more pod used it, until it
 // is known whether it was stored.
 func (pl *DynamicResources) settleLater(logger klog.Logger, claim *resourceapi.ResourceClaim, allocation *resourceapi.AllocationResult) {

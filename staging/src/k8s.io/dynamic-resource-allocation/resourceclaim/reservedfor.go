@@ -114,8 +114,9 @@ func IsOwnerReferenceTo(owner metav1.OwnerReference, ref resourceapi.ResourceCla
 // belongs to no workload.
 const MaxOwnerDepth = 10
 
-// FindWorkloadUID returns the UID of the object in spec.reservedFor if that object is the controller of the pod, the controller of that
-// one, and so on. The UID is empty if it is not.
+// FindWorkloadUID returns the UID of the object in spec.reservedFor if that object
+// is the controller of the pod, the controller of that one, and so on. The UID
+// is empty if it is not.
 //
 // controllerOf returns the controller of an owner in the namespace of the pod,
 // nil if it has none, does not exist or is not the incarnation with that UID.
