@@ -160,29 +160,46 @@ func (e *env) devicesOf(namespace, pod string) string {
 // taint sets the taints of the only device of a class.
 func (e *env) taint(class string, taints ...any) {
 	e.Helper()
+	e.taintDevice(class, "device-0", taints...)
+}
+
+// taintDevice sets the taints of a device of a class. It returns false if the API server drops them.
+func (e *env) taintDevice(class, device string, taints ...any) (kept bool) {
+	e.Helper()
 	slices := e.Dynamic.Resource(e.Resource("resourceslices"))
 	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		slice, err := slices.Get(e.ctx, class, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
-		devices, _, err := unstructured.NestedSlice(slice.Object, "spec", "devices")
+		set := func(object *unstructured.Unstructured) (before any, err error) {
+			devices, _, err := unstructured.NestedSlice(object.Object, "spec", "devices")
+			if err != nil {
+				return nil, err
+			}
+			for _, entry := range devices {
+				if entry := entry.(map[string]any); entry["name"] == device {
+					before, entry["taints"] = entry["taints"], taints
+					return before, unstructured.SetNestedSlice(object.Object, devices, "spec", "devices")
+				}
+			}
+			return nil, fmt.Errorf("no %s in %v", device, devices)
+		}
+		if _, err := set(slice); err != nil {
+			return err
+		}
+		stored, err := slices.Update(e.ctx, slice, metav1.UpdateOptions{})
 		if err != nil {
 			return err
 		}
-		if len(devices) != 1 {
-			return fmt.Errorf("want one device, got %v", devices)
-		}
-		devices[0].(map[string]any)["taints"] = taints
-		if err := unstructured.SetNestedSlice(slice.Object, devices, "spec", "devices"); err != nil {
-			return err
-		}
-		_, err = slices.Update(e.ctx, slice, metav1.UpdateOptions{})
+		now, err := set(stored)
+		kept = len(taints) == 0 || now != nil
 		return err
 	})
 	if err != nil {
 		e.Fatal(err)
 	}
+	return kept
 }
 
 // user creates a claim and a pod which uses it.

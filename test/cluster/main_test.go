@@ -200,7 +200,7 @@ func newEnv(t *testing.T) *env {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := &env{T: t, Client: client, ctx: ctx, namespace: strings.ToLower(t.Name())}
+	e := &env{T: t, Client: client, ctx: ctx, namespace: strings.ReplaceAll(strings.ToLower(t.Name()), "/", "-")}
 	if err := client.NewNamespace(ctx, e.namespace); err != nil {
 		t.Fatal(err)
 	}

@@ -17,8 +17,10 @@ limitations under the License.
 package reservedfor
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"net/http"
 	"regexp"
 	"strings"
 	"sync"
@@ -192,6 +194,10 @@ type component struct {
 	// faults can be used to interfere with the component's API calls.
 	faults *faults
 	run    func(tCtx ktesting.TContext, config *rest.Config) (stop func())
+	// qps limits what the component may send, if it is not zero, and wrap stands between its client
+	// and the API server. Both have to be set before the start.
+	qps  int
+	wrap func(next http.RoundTripper) http.RoundTripper
 
 	mutex sync.Mutex
 	stopf func()
@@ -214,9 +220,12 @@ func (comp *component) start() {
 		return
 	}
 	config := rest.CopyConfig(comp.tCtx.RESTConfig())
-	config.QPS = 1000
-	config.Burst = 1000
+	config.QPS = float32(cmp.Or(comp.qps, 1000))
+	config.Burst = cmp.Or(comp.qps, 1000)
 	config.Wrap(comp.faults.wrap)
+	if comp.wrap != nil {
+		config.Wrap(comp.wrap)
+	}
 	comp.stopf = comp.run(comp.tCtx, config)
 }
 
