@@ -45,7 +45,7 @@ func runBench(ctx context.Context, args []string) error {
 	flags := newFlags("bench")
 	release := flags.String("release", "", "release to measure (default: that of the ledger)")
 	quick := flags.Bool("quick", false, "only what fits into five minutes")
-	only := flags.String("only", "", "run only workloads whose name has this text")
+	only := flags.String("only", "", "run only workloads whose name has this text; throttled is one, too")
 	against := flags.String("against", "", "git checkout of the same minor release of Kubernetes, whose last commit is measured in place of the unpatched release")
 	save := flags.Bool("save", false, "write "+bench.RecordFile+", for the documents; \"make update\" does the rest")
 	if err := flags.Parse(args); err != nil {
@@ -114,6 +114,10 @@ func measure(ctx context.Context, b *bench.Bench, record *bench.Record, quick bo
 	if quick {
 		plan = bench.QuickPlan()
 	}
+	if only == "throttled" {
+		record.Comparisons, err = b.Throttled(ctx)
+		return err
+	}
 	plan = slices.DeleteFunc(plan, func(r bench.Run) bool { return !strings.Contains(r.String(), only) })
 	if record.Results, err = b.Run(ctx, plan); err != nil || only != "" {
 		return err
@@ -125,8 +129,9 @@ func measure(ctx context.Context, b *bench.Bench, record *bench.Record, quick bo
 	if err != nil {
 		return err
 	}
-	record.Comparisons = append(record.Comparisons, status)
-	return nil
+	throttled, err := b.Throttled(ctx)
+	record.Comparisons = append(append(record.Comparisons, status), throttled...)
+	return err
 }
 
 // writeRecord shows what was measured, and keeps it. It returns the record as JSON.

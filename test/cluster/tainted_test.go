@@ -107,6 +107,9 @@ func (e *env) taintedDevice(kind string, replicas int, create func(*env, int) cl
 		if int(job.Status.Failed) > replicas+1 {
 			e.Errorf("%d pods of the Job failed, want at most %d", job.Status.Failed, replicas+1)
 		}
+		// With a delay for each index, it keeps the pods that failed until it may replace them, which
+		// it cannot in a namespace that is being deleted. There, pods go first.
+		e.deleteJob("workload")
 	}
 }
 

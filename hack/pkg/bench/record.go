@@ -215,7 +215,7 @@ func (r *Record) Markdown() string {
 		b.WriteString("\n| | unpatched | patched | goal | |\n|---|---:|---:|---:|---|\n" + strings.Join(figures, ""))
 	}
 	if len(r.Comparisons) > 0 {
-		b.WriteString("\n| API server, per second | before | after | ratio | goal | |\n|---|---:|---:|---:|---:|---|\n")
+		b.WriteString("\n| requests or pods, per second | before | after | ratio | goal | |\n|---|---:|---:|---:|---:|---|\n")
 	}
 	for _, c := range r.Comparisons {
 		fmt.Fprintf(&b, "| %s | %.3g | %.3g | %.3f | ≥ %g | %s |\n", c.What, c.Base, c.Measured, c.Ratio, c.Goal, verdict(c.Ratio >= c.Goal))

@@ -180,3 +180,20 @@ func (s *server) apply(ctx context.Context, d *driver, options string, want int)
 	path := fmt.Sprintf("%s/%s/status?fieldManager=%s&force=true%s", s.claims(s.Namespace), d.Claim, d.Name, options)
 	return d.as.send(ctx, http.MethodPatch, path, "application/apply-patch+yaml", body, want)
 }
+
+// Throttled compares how fast pods are bound without and with DRASharedClaims when the scheduler may send
+// few requests, or the API server does not answer as it should. The test does that, and knows the goals.
+func (b *Bench) Throttled(ctx context.Context) (results []Comparison, err error) {
+	binary, err := b.compile(ctx, b.Patched, ThrottledPackage)
+	if err != nil {
+		return nil, err
+	}
+	b.Log("pods of a throttled scheduler, which takes most of an hour")
+	running, err := b.start(ctx, program{tree: b.Patched, pkg: ThrottledPackage, binary: binary, log: "throttled",
+		variable: "RESERVEDFOR_THROTTLED_REPORT", args: []string{"-test.run=^TestThrottled$", "-test.timeout=0", "-test.v"}})
+	if err != nil {
+		return nil, err
+	}
+	defer running.stop(0)
+	return results, running.wait(ctx, &results)
+}

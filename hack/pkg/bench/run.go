@@ -35,6 +35,8 @@ const (
 	Package       = "test/integration/scheduler_perf/dra/reservedfor"
 	ClaimsPackage = "test/integration/dra/adminaccess"
 	StatusPackage = "test/integration/dra/devicestatus"
+
+	ThrottledPackage = "test/integration/dra/reservedfor"
 )
 
 // gate is the feature gate of a [Run] with Gate.

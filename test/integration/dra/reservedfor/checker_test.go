@@ -71,6 +71,8 @@ type history struct {
 	// excused has the changes of claims that were made by the test in the place of
 	// somebody who does not know what he is doing.
 	excused map[uint64]bool
+	// broken counts how often a device broke. Then its allocation may be given up.
+	broken map[device]int
 }
 
 // observe collects changes until the end of the test.
@@ -161,6 +163,16 @@ func (h *history) excuse(obj metav1.Object) {
 	h.excused[rv] = true
 }
 
+// breaks tells the checker that a device is about to break.
+func (h *history) breaks(d device) {
+	h.mutex.Lock()
+	defer h.mutex.Unlock()
+	if h.broken == nil {
+		h.broken = map[device]int{}
+	}
+	h.broken[d]++
+}
+
 // claimUIDs returns all claims that ever existed.
 func (h *history) claimUIDs() map[types.UID]string {
 	h.mutex.Lock()
@@ -241,12 +253,14 @@ type invariants struct {
 //   - what is left of dead workloads does not pile up in the list of a claim.
 //
 // Claims whose allocation is tied to a node may be deallocated when their workload lives: the
-// node may be gone. So may those whose users asked for it by annotation.
+// node may be gone. So may those whose users asked for it by annotation, and those with a device
+// that broke, once each time.
 func (h *history) replay(bound time.Duration) invariants {
 	h.mutex.Lock()
 	records := slices.Clone(h.records)
 	errs := slices.Clone(h.errs)
 	excused := maps.Clone(h.excused)
+	broken := maps.Clone(h.broken)
 	h.mutex.Unlock()
 	slices.SortStableFunc(records, func(a, b record) int {
 		switch {
@@ -268,6 +282,8 @@ func (h *history) replay(bound time.Duration) invariants {
 		stories:   map[string][]record{},
 
 		excused:     excused,
+		broken:      broken,
+		givenUp:     map[device]int{},
 		replicaSets: map[types.UID]*metav1.OwnerReference{},
 		belongsTo:   map[types.UID]resourceapi.ResourceClaimConsumerReference{},
 		assigned:    map[types.UID]uint64{},
@@ -341,6 +357,8 @@ type state struct {
 
 	// excused has the changes of claims that no component made.
 	excused map[uint64]bool
+	// broken says how often a device broke, and givenUp how often it was taken from a workload that lives.
+	broken, givenUp map[device]int
 	// replicaSets has what controls each ReplicaSet.
 	replicaSets map[types.UID]*metav1.OwnerReference
 	// belongsTo has the workload that a pod belonged to from its creation until it was
@@ -493,12 +511,28 @@ func (s *state) checkDeallocated(before *resourceapi.ResourceClaim) {
 	}
 	mayGoAnyway := before.DeletionTimestamp != nil || before.Status.Allocation.NodeSelector != nil || before.Annotations[releaseWhenIdle] != ""
 	for workload, pod := range s.users[name] {
-		if s.workloads[workload] && !mayGoAnyway {
+		if !s.workloads[workload] || mayGoAnyway {
+			continue
+		}
+		if !s.mayGiveUp(before) {
 			s.fail("claim %s was deallocated although %s %q (UID %s) lives, to which pod %s belonged\n%s", name, workload.Resource, workload.Name, workload.UID, pod, s.story(name))
 		}
+		break
 	}
 	delete(s.users, name)
 	delete(s.released, name)
+}
+
+// mayGiveUp returns true if a device of the allocation broke, and more often than it was given up.
+func (s *state) mayGiveUp(claim *resourceapi.ResourceClaim) bool {
+	for _, result := range claim.Status.Allocation.Devices.Results {
+		d := device{driver: result.Driver, pool: result.Pool, name: result.Device}
+		if s.givenUp[d] < s.broken[d] {
+			s.givenUp[d]++
+			return true
+		}
+	}
+	return false
 }
 
 // checkStranded looks for pods which wait on a node for a claim that nobody allocates.

@@ -109,6 +109,7 @@ func TestRandom(t *testing.T) {
 		r.waitForTenants()
 		r.waitForNothingInFlight()
 		r.resetNodes()
+		r.repairDevices()
 		if err := h.replay(bound).err(); err != nil {
 			tCtx.Fatalf("after step %d of %s=%d: %v", i+1, seedVariable, seed, err)
 		}
@@ -156,13 +157,17 @@ type randomRun struct {
 	// lostKind is a kind of custom resources that comes and goes, nil if there is none.
 	lostKind *schema.GroupVersionResource
 	kinds    int
+	// broken says how a device is.
+	broken map[string]string
+	// throttled is true while the scheduler's writes are held back.
+	throttled bool
 	// done counts operations which had something to do.
 	done map[string]int
 }
 
 func newRandomRun(c *cluster, ns string, h *history, seed int64) *randomRun {
 	c.Helper()
-	r := &randomRun{cluster: c, ns: ns, history: h, rand: rand.New(rand.NewSource(seed)), attacker: c.createNamespace(), done: map[string]int{}}
+	r := &randomRun{cluster: c, ns: ns, history: h, rand: rand.New(rand.NewSource(seed)), attacker: c.createNamespace(), broken: map[string]string{}, done: map[string]int{}}
 	kinds := []schema.GroupResource{jobs, deployments, statefulsets}
 	for i := range randomSlots {
 		r.slots = append(r.slots, &slot{
@@ -219,6 +224,11 @@ var operations = []struct {
 	{"lose node", 2, (*randomRun).loseNode},
 	{"forge owner", 4, (*randomRun).forgeOwner},
 	{"install or uninstall kind", 2, (*randomRun).changeKinds},
+	{"break or repair device", 6, (*randomRun).breakDevice},
+	{"throttle scheduler", 2, (*randomRun).throttle},
+	{"update claim unknowing", 4, (*randomRun).updateUnknowing},
+	{"create pod with claim twice", 3, (*randomRun).createPodWithClaimTwice},
+	{"create pod with odd owner", 3, (*randomRun).createOddlyOwnedPod},
 	{"restart scheduler", 1, func(r *randomRun, _ *slot) bool { r.scheduler.restart(); return true }},
 	{"restart controller", 1, func(r *randomRun, _ *slot) bool { r.controller.restart(); return true }},
 	{"wait", 6, func(r *randomRun, _ *slot) bool {
