@@ -131,13 +131,12 @@ func Check(owner metav1.OwnerReference) error {
 	return nil
 }
 
-// ControllerOf returns the controller of an owner that was retrieved. It is nil if it has
-// none. The result may be kept: it has a limited size.
-func ControllerOf(obj metav1.Object, owner metav1.OwnerReference) (*metav1.OwnerReference, error) {
-	if obj.GetUID() != owner.UID {
+// Controller returns the controller of an owner that was retrieved, given what the object
+// has. It is nil if it has none. The result may be kept: it has a limited size.
+func Controller(uid types.UID, controller *metav1.OwnerReference, owner metav1.OwnerReference) (*metav1.OwnerReference, error) {
+	if uid != owner.UID {
 		return nil, Unresolved(Replaced, owner, nil)
 	}
-	controller := metav1.GetControllerOf(obj)
 	if controller == nil {
 		return nil, nil
 	}

@@ -165,11 +165,14 @@ func TestReasons(t *testing.T) {
 		assert.EqualError(t, err, "wrapped: "+expect)
 	}
 
-	job := &metav1.ObjectMeta{Name: "job", UID: owner.UID, OwnerReferences: []metav1.OwnerReference{ownerRef("set")}}
-	controller, err := ControllerOf(job, owner)
+	set := ownerRef("set")
+	controller, err := Controller(owner.UID, &set, owner)
 	require.NoError(t, err)
-	assert.Equal(t, "set", controller.Name)
-	job.UID = "other"
-	_, err = ControllerOf(job, owner)
+	assert.Equal(t, &set, controller)
+	_, err = Controller("other", &set, owner)
 	assert.Equal(t, Replaced, ReasonFor(err))
+	set.Name = strings.Repeat("x", 1000)
+	controller, err = Controller(owner.UID, &set, owner)
+	assert.Equal(t, TooLong, ReasonFor(err))
+	assert.Nil(t, controller)
 }

@@ -500,7 +500,7 @@ func (r *ownerResolver) lookUp(entry *ownerEntry) (controller *metav1.OwnerRefer
 	case obj == nil:
 		err = owners.Unresolved(owners.UnknownKind, owner, nil)
 	default:
-		controller, err = owners.ControllerOf(obj, owner)
+		controller, err = owners.Controller(obj.GetUID(), metav1.GetControllerOf(obj), owner)
 	}
 	klog.FromContext(r.ctx).V(5).Info("Looked up owner of pods", "kind", key.kind, "owner", klog.KRef(key.namespace, key.name), "uid", key.uid, "controlledBy", controller, "err", err)
 	return controller, err
