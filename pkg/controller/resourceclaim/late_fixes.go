@@ -42,6 +42,10 @@ import (
 // that may be missing can be watched. The overall rate remains limited.
 const maxBackOff = 15 * time.Second
 
+// namespaceResync is long because a resync is of no use. Without one, up to 1.34 the informer
+// does not run with the fake time of tests.
+const namespaceResync = 24 * time.Hour
+
 // newRateLimiter returns the default one, except that the time does not grow up to 1000 seconds.
 func newRateLimiter() workqueue.TypedRateLimiter[string] {
 	return workqueue.NewTypedMaxOfRateLimiter[string](
@@ -56,7 +60,7 @@ func (ec *Controller) watchNamespaces(ctx context.Context) {
 	if !utilfeature.DefaultFeatureGate.Enabled(features.DRAAdminAccess) {
 		return
 	}
-	informer := coreinformers.NewNamespaceInformer(ec.kubeClient, 0, cache.Indexers{})
+	informer := coreinformers.NewNamespaceInformer(ec.kubeClient, namespaceResync, cache.Indexers{})
 	if err := informer.SetTransform(onlyLabels); err != nil {
 		utilruntime.HandleError(err)
 	}

@@ -19,6 +19,7 @@ package resourceclaim
 import (
 	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -28,28 +29,34 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
 	featuregatetesting "k8s.io/component-base/featuregate/testing"
+	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/features"
 	"k8s.io/kubernetes/test/utils/ktesting"
 )
 
 // TestBackOff ensures that what failed is tried again soon: what was missing may be there.
 func TestBackOff(t *testing.T) {
-	tCtx := ktesting.Init(t)
-	ec := startFixesTest(tCtx, createTestClient())
-	limiter := newRateLimiter()
-	for range 50 {
-		assert.LessOrEqual(t, limiter.When("pod:a/b"), maxBackOff)
-	}
-	assert.Equal(t, maxBackOff, limiter.When("pod:a/b"))
-	assert.LessOrEqual(t, maxBackOff, 20*time.Second)
-
-	// This is what the controller uses.
-	for range 50 {
-		ec.queue.AddRateLimited("pod:a/b")
-	}
-	assert.Equal(t, 50, ec.queue.NumRequeues("pod:a/b"))
+	synctest.Test(t, func(t *testing.T) {
+		client := createTestClient()
+		setupMetrics()
+		ec, err := newFixesTestController(klog.Background(), client, informers.NewSharedInformerFactory(client, 0))
+		require.NoError(t, err)
+		defer ec.queue.ShutDown()
+		var waited time.Duration
+		for range 30 {
+			start := time.Now()
+			ec.queue.AddRateLimited("pod:a/b")
+			key, _ := ec.queue.Get()
+			ec.queue.Done(key)
+			waited = time.Since(start) // fake time
+			require.LessOrEqual(t, waited, maxBackOff)
+		}
+		assert.Equal(t, maxBackOff, waited)
+		assert.LessOrEqual(t, maxBackOff, 20*time.Second)
+	})
 }
 
 func waitingPod(name string) *v1.Pod {
@@ -70,28 +77,31 @@ func expectQueued(tCtx ktesting.TContext, ec *Controller, key string) {
 	assert.Zero(tCtx, ec.queue.Len())
 }
 
-func drain(ec *Controller) {
-	for ec.queue.Len() > 0 {
-		key, _ := ec.queue.Get()
-		ec.queue.Done(key)
-	}
+// TestLacksClaim covers for which pods a claim has to be created.
+func TestLacksClaim(t *testing.T) {
+	assert.True(t, lacksClaim(testPodWithResource))
+	pod := testPodWithResource.DeepCopy()
+	pod.Status.ResourceClaimStatuses = []v1.PodResourceClaimStatus{{Name: pod.Spec.ResourceClaims[0].Name}}
+	assert.False(t, lacksClaim(pod))
+	pod = testPodWithResource.DeepCopy()
+	pod.Spec.NodeName = nodeName
+	assert.False(t, lacksClaim(pod))
+	assert.False(t, lacksClaim(testPod))
 }
 
 // TestLateLabel ensures that pods without their claim are processed when their namespace gets a label.
 func TestLateLabel(t *testing.T) {
 	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.DRAAdminAccess, true)
 	tCtx := ktesting.Init(t)
-	complete := waitingPod("complete")
-	complete.Status.ResourceClaimStatuses = []v1.PodResourceClaimStatus{{Name: complete.Spec.ResourceClaims[0].Name}}
 	namespace := &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: testNamespace, Annotations: map[string]string{"a": "b"}}}
-	client := createTestClient(waitingPod("waiting"), complete, namespace, template)
+	client := createTestClient(waitingPod("waiting"), namespace, template)
 	ec := startFixesTest(tCtx, client)
-	drain(ec)
+	expectQueued(tCtx, ec, podKeyPrefix+testNamespace+"/waiting")
 	watchCtx, cancel := context.WithCancel(tCtx)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		ec.watchNamespaces(watchCtx)
+		ec.Run(watchCtx, 0)
 	}()
 	defer func() {
 		cancel()
@@ -124,7 +134,7 @@ func TestLateTemplate(t *testing.T) {
 	tCtx := ktesting.Init(t)
 	client := createTestClient(waitingPod("waiting"))
 	ec := startFixesTest(tCtx, client)
-	drain(ec)
+	expectQueued(tCtx, ec, podKeyPrefix+testNamespace+"/waiting")
 	tCtx.ExpectNoError(client.Tracker().Create(resourceapi.SchemeGroupVersion.WithResource("resourceclaimtemplates"), template, testNamespace))
 	expectQueued(tCtx, ec, podKeyPrefix+testNamespace+"/waiting")
 }
