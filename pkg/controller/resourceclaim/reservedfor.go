@@ -30,12 +30,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	utilcache "k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	"k8s.io/klog/v2"
 	resourceclaimmetrics "k8s.io/kubernetes/pkg/controller/resourceclaim/metrics"
+	"k8s.io/kubernetes/pkg/controller/resourceclaim/owners"
 	"k8s.io/utils/clock"
 )
 
@@ -86,6 +86,8 @@ const (
 	reasonIdle = "IdleReservation"
 	// reasonInvalidIdle is used when it is not known when a claim is idle.
 	reasonInvalidIdle = "InvalidReleaseWhenIdle"
+	// reasonUnknownOwner is used when it is not known to which workload a pod belongs.
+	reasonUnknownOwner = "UnknownOwner"
 	// reasonStranded is used for a pod which was assigned to a node and cannot
 	// run there.
 	reasonStranded = "ResourceClaimNotUsable"
@@ -111,25 +113,18 @@ type workloads struct {
 	restMapper    meta.RESTMapper
 	dynamicClient dynamic.Interface
 
-	// lookups contains recent results of looking up a workload
-	// (key is a workloadKey, value a *lookupResult).
-	lookups *utilcache.LRUExpireCache
-
+	// lookups contains recent results of looking up a workload.
+	lookups *owners.Cache[workloadKey, *lookupResult]
 	// unknownResources contains those resources that the API server recently
-	// did not have (key is a schema.GroupResource, value an *unknownResource).
-	unknownResources *utilcache.LRUExpireCache
-
-	// owners contains what controls an object which cannot be watched (key is
-	// an ownerKey, value a *metav1.OwnerReference).
-	owners *utilcache.LRUExpireCache
-
+	// did not have for a namespace. It might not be the API server who said that.
+	unknownResources *owners.Cache[schema.GroupResource, *unknownResource]
+	// owners contains what controls an object which cannot be watched.
+	owners *owners.Cache[ownerKey, ownerAnswer]
 	// done contains those incarnations of a workload that a claim does not have
-	// to be reserved for when a pod of them uses it (key is a workloadRef).
-	done *utilcache.LRUExpireCache
-
-	// stranded contains those pods that users were told about (key is a
-	// strandedKey, value a strandedRecord).
-	stranded *utilcache.LRUExpireCache
+	// to be reserved for when a pod of them uses it.
+	done *owners.Cache[workloadRef, bool]
+	// stranded contains those pods which cannot run with a claim.
+	stranded *owners.Cache[strandedKey, strandedRecord]
 
 	// limiter is for looking up workloads which cannot be watched.
 	limiter *fairLimiter
@@ -174,13 +169,23 @@ func newWorkloads(features Features) *workloads {
 // setClock must be called before using the instance.
 func (w *workloads) setClock(c clock.Clock) {
 	w.clock = c
-	w.lookups = utilcache.NewLRUExpireCacheWithClock(maxLookupResults, c)
-	w.unknownResources = utilcache.NewLRUExpireCacheWithClock(maxUnknownResources, c)
-	w.owners = utilcache.NewLRUExpireCacheWithClock(maxLookupResults, c)
-	w.done = utilcache.NewLRUExpireCacheWithClock(maxLookupResults, c)
-	w.stranded = utilcache.NewLRUExpireCacheWithClock(maxLookupResults, c)
+	w.lookups = owners.NewCache(c, maxLookupBytes, 2*maxCacheBytes, func(key workloadKey, result *lookupResult) int {
+		return len(key.Group) + len(key.Resource) + len(key.Name) + result.size()
+	})
+	w.unknownResources = newCache(c, func(key schema.GroupResource, unknown *unknownResource) int {
+		return len(key.Group) + len(key.Resource) + len(unknown.err.Error())
+	})
+	w.owners = newCache(c, ownerKey.size)
+	w.done = newCache(c, func(key workloadRef, _ bool) int {
+		return len(key.APIGroup) + len(key.Resource) + len(key.Name) + len(key.UID)
+	})
+	w.stranded = newCache(c, func(key strandedKey, _ strandedRecord) int { return len(key.pod) + len(key.claim) })
 	w.limiter = newFairLimiter(c, lookupsPerSecond)
 	w.users = newUserLists(c)
+}
+
+func newCache[K comparable, V any](c clock.PassiveClock, size func(K, V) int) *owners.Cache[K, V] {
+	return owners.NewCache(c, maxNamespaceBytes, maxCacheBytes, size)
 }
 
 // checksWorkloads returns true if entries for something other than a pod in

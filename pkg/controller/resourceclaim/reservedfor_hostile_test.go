@@ -744,9 +744,15 @@ type fakeBackend struct {
 	notify func(claim types.NamespacedName, after time.Duration)
 }
 
-func (b fakeBackend) listUsers(ctx context.Context, namespace string) (*v1.PodList, error) {
-	return b.list(ctx, namespace)
+func (b fakeBackend) listUsers(ctx context.Context, namespace string, visit func(*v1.Pod) bool) error {
+	pods, err := b.list(ctx, namespace)
+	for i := range pods.Items {
+		visit(&pods.Items[i])
+	}
+	return err
 }
+
+func (b fakeBackend) isIgnored(*v1.Pod, types.NamespacedName) bool { return false }
 
 func (b fakeBackend) notifyClaim(claim types.NamespacedName, after time.Duration) {
 	b.notify(claim, after)
@@ -1036,7 +1042,7 @@ func TestReleaseWhenIdle(t *testing.T) {
 // immediately, and values which are not valid.
 func TestReleaseWhenIdleChanged(t *testing.T) {
 	tt := newWorkloadTest(t, workloadsEnabled, idleClaim(jobRef, "24h"), job)
-	assert.Equal(t, 24*time.Hour, tt.mustSync())
+	assert.Equal(t, maxIdleRecheck, tt.mustSync())
 	tt.clock.Step(2 * time.Hour)
 	tt.mustSync()
 	assert.Equal(t, consumers{jobRef}, tt.getClaim().Status.ReservedFor)

@@ -29,6 +29,10 @@ import (
 // still exists. Users have to ask for that with an annotation. After a restart of
 // the controller, the time starts anew.
 
+// maxIdleRecheck limits for how long a claim is in the queue because it will be idle. It stays
+// there when the claim is removed, and users may want any duration.
+const maxIdleRecheck = time.Hour
+
 // idleness is what is known about how long a claim was not used.
 type idleness struct {
 	// wanted is for how long the claim must not be used before it gets released.
@@ -64,11 +68,19 @@ func (ec *Controller) checkAnnotation(claim *resourceapi.ResourceClaim) idleness
 // checkIdle determines whether the time for releasing an idle claim has come. It
 // must be called when no pod uses the claim. If not, then the claim will
 // be checked again at that time.
+//
+// A claim is not idle while a pod of its workload waits to be bound: it would lose
+// its devices right before it gets them.
 func (ec *Controller) checkIdle(claim *resourceapi.ResourceClaim, idle *idleness) {
 	if idle.wanted == 0 {
 		return
 	}
 	w := ec.workloads
+	if pod, err := ec.findPodInCache(claim, ec.awaitsClaim); pod != nil || err != nil {
+		w.setUsed(claim)
+		ec.recheckClaim(claim, min(idle.wanted, maxIdleRecheck))
+		return
+	}
 	w.mutex.Lock()
 	state := w.state(claim)
 	if state.idleSince.IsZero() {
@@ -80,7 +92,7 @@ func (ec *Controller) checkIdle(claim *resourceapi.ResourceClaim, idle *idleness
 		idle.expired = true
 		return
 	}
-	ec.recheckClaim(claim, left)
+	ec.recheckClaim(claim, min(left, maxIdleRecheck))
 }
 
 // setUsed is called when a pod uses the claim.

@@ -36,10 +36,13 @@ import (
 // limited: requests, fairly between namespaces, and what gets remembered.
 
 const (
-	// maxLookupResults limits how many results get remembered.
-	maxLookupResults = 10000
-	// maxUnknownResources limits how many unknown resources get remembered.
-	maxUnknownResources = 1000
+	// maxNamespaceBytes limits what each cache remembers about one namespace,
+	// maxCacheBytes what it remembers at all.
+	maxNamespaceBytes = 256 * 1024
+	maxCacheBytes     = 16 * 1024 * 1024
+	// maxLookupBytes is for the cache whose entries are named in claims, not in pods. There
+	// are not more of them than claims.
+	maxLookupBytes = 4 * 1024 * 1024
 	// maxUnknownInterval is the longest time before trying again whether
 	// the API server now has a resource.
 	maxUnknownInterval = 5 * time.Minute
@@ -71,6 +74,18 @@ type lookupResult struct {
 	status   workloadStatus
 }
 
+// size returns the number of bytes of the strings in the result.
+func (r *lookupResult) size() int {
+	n := len(r.uid) + len(r.status.explanation)
+	if o := r.observed; o != nil {
+		n += len(o.uid) + len(o.status.explanation)
+		if c := o.controller; c != nil {
+			n += len(c.APIVersion) + len(c.Kind) + len(c.Name) + len(c.UID)
+		}
+	}
+	return n
+}
+
 func (r *lookupResult) statusOf(uid types.UID) workloadStatus {
 	if r.observed != nil {
 		return r.observed.statusOf(uid)
@@ -81,18 +96,17 @@ func (r *lookupResult) statusOf(uid types.UID) workloadStatus {
 // recentStatus returns what is known without asking the API server because
 // it was asked a short while ago, nil if nothing.
 func (w *workloads) recentStatus(ref workloadRef, maxAge time.Duration) *workloadStatus {
-	if unknown, wait := w.unknownResource(ref.groupResource()); wait > 0 {
+	if unknown, wait := w.unknownResource(ref.namespace, ref.groupResource()); wait > 0 {
 		return &workloadStatus{
 			state:       workloadUnknownResource,
 			explanation: fmt.Sprintf("cannot be checked: %v", unknown),
 			checkAfter:  wait,
 		}
 	}
-	obj, ok := w.lookups.Get(ref.key())
+	result, ok := w.lookups.Get(ref.namespace, ref.key())
 	if !ok {
 		return nil
 	}
-	result := obj.(*lookupResult)
 	status := result.statusOf(ref.UID)
 	age := w.clock.Since(result.at)
 	switch status.state {
@@ -144,7 +158,7 @@ func (ec *Controller) lookUpWorkload(ctx context.Context, ref workloadRef) (*loo
 		result.status = workloadStatus{state: workloadForbidden, checkAfter: w.retryInterval,
 			explanation: fmt.Sprintf("cannot be checked because the resourceclaim controller is not allowed to get %s", ref.groupResource())}
 	case isUnknownResource(err):
-		_, wait := w.unknownResource(ref.groupResource())
+		_, wait := w.unknownResource(ref.namespace, ref.groupResource())
 		result.status = workloadStatus{state: workloadUnknownResource, checkAfter: max(wait, w.retryInterval),
 			explanation: fmt.Sprintf("cannot be checked: %v", err)}
 	case apierrors.IsNotFound(err):
@@ -158,7 +172,7 @@ func (ec *Controller) lookUpWorkload(ctx context.Context, ref workloadRef) (*loo
 	status := result.statusOf(ref.UID)
 	resourceclaimmetrics.WorkloadLookups.WithLabelValues(string(status.state)).Inc()
 	klog.FromContext(ctx).V(5).Info("Looked up workload", "workload", ref, "state", status.state, "explanation", status.explanation)
-	w.lookups.Add(ref.key(), result, w.retryInterval)
+	w.lookups.Add(ref.namespace, ref.key(), result, w.retryInterval)
 	return result, nil
 }
 
@@ -201,7 +215,9 @@ func isUnknownResource(err error) bool {
 	return true
 }
 
-// unknownResource remembers that the API server did not have some resource.
+// unknownResource remembers that the API server did not have some resource. It is remembered
+// for one namespace: whoever can write a claim there decides what gets asked for,
+// and the answer may come from something that only serves some namespaces.
 type unknownResource struct {
 	err      error
 	until    time.Time
@@ -210,12 +226,11 @@ type unknownResource struct {
 
 // unknownResource returns why the API server does not have some resource and for
 // how long to assume that. It returns nil and zero if that is not known.
-func (w *workloads) unknownResource(resource schema.GroupResource) (error, time.Duration) {
-	obj, ok := w.unknownResources.Get(resource)
+func (w *workloads) unknownResource(namespace string, resource schema.GroupResource) (error, time.Duration) {
+	unknown, ok := w.unknownResources.Get(namespace, resource)
 	if !ok {
 		return nil, 0
 	}
-	unknown := obj.(*unknownResource)
 	if wait := unknown.until.Sub(w.clock.Now()); wait > 0 {
 		return unknown.err, wait
 	}
@@ -224,14 +239,14 @@ func (w *workloads) unknownResource(resource schema.GroupResource) (error, time.
 
 // addUnknownResource increases the time until it gets checked again with each
 // failure.
-func (w *workloads) addUnknownResource(resource schema.GroupResource, err error) {
+func (w *workloads) addUnknownResource(namespace string, resource schema.GroupResource, err error) {
 	unknown := unknownResource{err: err}
-	if obj, ok := w.unknownResources.Get(resource); ok {
-		unknown.failures = obj.(*unknownResource).failures + 1
+	if previous, ok := w.unknownResources.Get(namespace, resource); ok {
+		unknown.failures = previous.failures + 1
 	}
 	wait := min(w.retryInterval<<min(unknown.failures, 10), maxUnknownInterval)
 	unknown.until = w.clock.Now().Add(wait)
-	w.unknownResources.Add(resource, &unknown, 2*maxUnknownInterval)
+	w.unknownResources.Add(namespace, resource, &unknown, 2*maxUnknownInterval)
 }
 
 // resetMapper makes the mapper forget all resources. It returns false if that was
@@ -268,7 +283,7 @@ func (ec *Controller) getWorkload(ctx context.Context, resource schema.GroupReso
 	if w.restMapper == nil || w.dynamicClient == nil {
 		return nil, &meta.NoResourceMatchError{PartialResource: resource.WithVersion("")}
 	}
-	if err, wait := w.unknownResource(resource); wait > 0 {
+	if err, wait := w.unknownResource(namespace, resource); wait > 0 {
 		return nil, err
 	}
 	if !w.limiter.begin(namespace) {
@@ -282,9 +297,9 @@ func (ec *Controller) getWorkload(ctx context.Context, resource schema.GroupReso
 		workload, err = ec.getMappedWorkload(ctx, resource, namespace, name)
 	}
 	if err != nil && isUnknownResource(err) {
-		w.addUnknownResource(resource, err)
+		w.addUnknownResource(namespace, resource, err)
 	} else {
-		w.unknownResources.Remove(resource)
+		w.unknownResources.Remove(namespace, resource)
 	}
 	return workload, err
 }

@@ -23,6 +23,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	"k8s.io/klog/v2"
 )
@@ -31,6 +32,10 @@ import (
 // controller itself only reserves for pods.
 
 func podGroupWorkloadKinds(features Features) []*workloadKind { return nil }
+
+func (ec *Controller) podGroupUID(*v1.Pod, *resourceapi.ResourceClaimWorkloadReference) (types.UID, error) {
+	return "", nil
+}
 
 // reserveForUser is called instead of reserveForPod. The allocation cannot be changed
 // anymore, so what matters is how the claim was allocated.

@@ -23,18 +23,21 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	schedulingapi "k8s.io/api/scheduling/v1beta1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 )
 
 // What depends on the PodGroup API is in this file because the API is not
 // available in all Kubernetes releases.
 
+var podGroupResource = schema.GroupResource{Group: schedulingapi.GroupName, Resource: "podgroups"}
+
 // podGroupWorkloadKinds describes PodGroups in status.reservedFor. The API
 // might not be served by the API server. Then its informer would never sync,
 // so it only gets used if the controller uses it anyway.
 func podGroupWorkloadKinds(features Features) []*workloadKind {
 	kind := &workloadKind{
-		resource: schema.GroupResource{Group: schedulingapi.GroupName, Resource: "podgroups"},
+		resource: podGroupResource,
 		kind:     "PodGroup",
 		get:      getPodGroupObject,
 	}
@@ -42,6 +45,23 @@ func podGroupWorkloadKinds(features Features) []*workloadKind {
 		kind.informer = podGroupInformer
 	}
 	return []*workloadKind{kind}
+}
+
+// podGroupUID returns the UID of the PodGroup that the pod belongs to if that is what the claim is
+// meant for, empty otherwise. Without DRAWorkloadResourceClaims, PodGroups are
+// not watched, and the scheduler does not know them either.
+func (ec *Controller) podGroupUID(pod *v1.Pod, workload *resourceapi.ResourceClaimWorkloadReference) (types.UID, error) {
+	group := pod.Spec.SchedulingGroup
+	informer := ec.workloads.informers[podGroupResource]
+	if informer == nil || workload.APIGroup != podGroupResource.Group || workload.Resource != podGroupResource.Resource ||
+		group == nil || group.PodGroupName == nil || *group.PodGroupName != workload.Name {
+		return "", nil
+	}
+	podGroup, err := getFromInformer(informer, pod.Namespace, workload.Name)
+	if err != nil || podGroup == nil {
+		return "", err
+	}
+	return podGroup.GetUID(), nil
 }
 
 // bindTo determines for what an allocated claim must be reserved when mustReserve

@@ -19,8 +19,12 @@ package resourceclaim
 import (
 	"testing"
 
+	"github.com/stretchr/testify/assert"
+	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 )
 
 var podGroup = makePodGroup(workloadName, testNamespace, workloadUID)
@@ -94,5 +98,42 @@ func TestKeepPodGroupReference(t *testing.T) {
 		},
 	} {
 		t.Run(name, test.run)
+	}
+}
+
+// TestPodGroupUID ensures that the controller finds the PodGroup that a pod belongs to as the scheduler does. It is
+// not in the owner references of the pod.
+func TestPodGroupUID(t *testing.T) {
+	pod := func(group string) *v1.Pod {
+		pod := boundPod.DeepCopy()
+		pod.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: ptr.To(group)}
+		return pod
+	}
+	oldRef := withUID(podGroupRef, "training-0")
+	claim := reservedBy(anyPodClaim(podGroupRef), oldRef)
+	for name, test := range map[string]struct {
+		features Features
+		pod      *v1.Pod
+		expect   types.UID
+	}{
+		"member":   {features: Features{ReservedForWorkloads: true, WorkloadResourceClaims: true}, pod: pod(workloadName), expect: workloadUID},
+		"other":    {features: Features{ReservedForWorkloads: true, WorkloadResourceClaims: true}, pod: pod("other")},
+		"no-group": {features: Features{ReservedForWorkloads: true, WorkloadResourceClaims: true}, pod: boundPod},
+		"no-watch": {features: Features{ReservedForWorkloads: true}, pod: pod(workloadName)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tt := newWorkloadTest(t, test.features, claim, podGroup, test.pod)
+			uid, err := tt.ec.workloadUIDOf(tt, test.pod, claim, true)
+			tt.ExpectNoError(err)
+			assert.Equal(t, test.expect, uid)
+			assert.Equal(t, test.expect != "", tt.ec.mustReserve(tt, test.pod, claim))
+			consumer, err := tt.ec.consumerForPod(tt, claim, test.pod)
+			tt.ExpectNoError(err)
+			if test.expect != "" {
+				assert.Equal(t, podGroupRef, consumer)
+			} else {
+				assert.Equal(t, podReference(test.pod), consumer)
+			}
+		})
 	}
 }

@@ -25,7 +25,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -34,6 +33,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	"k8s.io/klog/v2"
 	resourceclaimmetrics "k8s.io/kubernetes/pkg/controller/resourceclaim/metrics"
+	"k8s.io/kubernetes/pkg/controller/resourceclaim/owners"
 )
 
 // This file is about pods which were assigned to a node and use a claim that is
@@ -149,7 +149,7 @@ func (ec *Controller) mightStartPods(ctx context.Context, ref workloadRef, mayLo
 	if cached != nil && cached.state == workloadActive {
 		return true, nil
 	}
-	if _, done := w.done.Get(ref); done {
+	if _, done := w.done.Get(ref.namespace, ref); done {
 		return false, nil
 	}
 	if !mayLookUp {
@@ -178,9 +178,9 @@ func (ec *Controller) mightStartPods(ctx context.Context, ref workloadRef, mayLo
 	case workloadDeferred:
 		return false, lookupDeferredError{status.checkAfter}
 	case workloadDone:
-		w.done.Add(ref, true, doneInterval)
+		w.done.Add(ref.namespace, ref, true, doneInterval)
 	default:
-		w.done.Add(ref, true, status.checkAfter)
+		w.done.Add(ref.namespace, ref, true, status.checkAfter)
 	}
 	return false, nil
 }
@@ -189,26 +189,74 @@ func (ec *Controller) mightStartPods(ctx context.Context, ref workloadRef, mayLo
 // when the pod uses it. It is empty if the pod does not belong to the object
 // which is named in the claim.
 func (ec *Controller) workloadUIDOf(ctx context.Context, pod *v1.Pod, claim *resourceapi.ResourceClaim, mayLookUp bool) (types.UID, error) {
-	if uid := claim.Spec.ReservedFor.UID; uid != "" {
+	workload := claim.Spec.ReservedFor
+	if uid := workload.UID; uid != "" {
 		return uid, nil
 	}
-	return resourceclaim.FindWorkloadUID(pod, *claim.Spec.ReservedFor, func(owner metav1.OwnerReference) (*metav1.OwnerReference, error) {
+	if uid, err := ec.podGroupUID(pod, workload); err != nil || uid != "" {
+		return uid, err
+	}
+	uid, err := owners.FindWorkloadUID(pod, *workload, func(owner metav1.OwnerReference) (*metav1.OwnerReference, error) {
 		return ec.controllerOf(ctx, pod.Namespace, owner, mayLookUp)
 	})
+	if reason := owners.ReasonFor(err); reason != "" {
+		// The claim remains reserved for what is listed already, and the pod may use it.
+		if mayLookUp {
+			ec.reportOwner(claim, pod, reason, err)
+		}
+		return "", nil
+	}
+	return uid, err
 }
 
-// ownerKey identifies an owner of an object.
+// reportOwner tells users why it is not known to which workload a pod belongs. Without that,
+// the claim gets released when the workload that is listed is gone, even if the pod
+// belongs to another incarnation.
+func (ec *Controller) reportOwner(claim *resourceapi.ResourceClaim, pod *v1.Pod, reason owners.Reason, err error) {
+	w := ec.workloads
+	w.mutex.Lock()
+	state := w.state(claim)
+	report := state.ownerReason != reason
+	state.ownerReason = reason
+	w.mutex.Unlock()
+	if report {
+		ec.event(claim, v1.EventTypeWarning, reasonUnknownOwner, fmt.Sprintf("cannot tell whether pod %q belongs to %s %q: %v", pod.Name,
+			schema.GroupResource{Group: claim.Spec.ReservedFor.APIGroup, Resource: claim.Spec.ReservedFor.Resource}, claim.Spec.ReservedFor.Name, err))
+	}
+}
+
+// ownerKey identifies an owner of an object in some namespace.
 type ownerKey struct {
-	namespace, apiVersion, kind, name string
-	uid                               types.UID
+	apiVersion, kind, name string
+	uid                    types.UID
+}
+
+// ownerAnswer is what was found out about an owner: its controller, nil if it has none, or why
+// that is not known.
+type ownerAnswer struct {
+	controller *metav1.OwnerReference
+	err        error
+}
+
+// size returns the number of bytes of the strings in both.
+func (k ownerKey) size(answer ownerAnswer) int {
+	n := len(k.apiVersion) + len(k.kind) + len(k.name) + len(k.uid)
+	if c := answer.controller; c != nil {
+		n += len(c.APIVersion) + len(c.Kind) + len(c.Name) + len(c.UID)
+	}
+	if answer.err != nil {
+		n += len(answer.err.Error())
+	}
+	return n
 }
 
 // controllerOf determines what controls the object in the owner reference. The
-// result is nil if there is no such controller or it cannot be determined.
+// result is nil if there is no such controller. The error is an
+// *owners.UnresolvedError if it was found out that it cannot be determined.
 func (ec *Controller) controllerOf(ctx context.Context, namespace string, owner metav1.OwnerReference, mayLookUp bool) (*metav1.OwnerReference, error) {
 	gv, err := schema.ParseGroupVersion(owner.APIVersion)
 	if err != nil {
-		return nil, nil
+		return nil, owners.Unresolved(owners.UnknownKind, owner, nil)
 	}
 	w := ec.workloads
 	gvk := gv.WithKind(owner.Kind)
@@ -217,11 +265,11 @@ func (ec *Controller) controllerOf(ctx context.Context, namespace string, owner 
 		return nil, fmt.Errorf("get %s %s from cache: %w", owner.Kind, owner.Name, err)
 	}
 	if obj != nil {
-		return metav1.GetControllerOf(obj), nil
+		return owners.Controller(obj.GetUID(), metav1.GetControllerOf(obj), owner)
 	}
-	key := ownerKey{namespace: namespace, apiVersion: owner.APIVersion, kind: owner.Kind, name: owner.Name, uid: owner.UID}
-	if controller, ok := w.owners.Get(key); ok {
-		return controller.(*metav1.OwnerReference), nil
+	key := ownerKey{apiVersion: owner.APIVersion, kind: owner.Kind, name: owner.Name, uid: owner.UID}
+	if answer, ok := w.owners.Get(namespace, key); ok {
+		return answer.controller, answer.err
 	}
 	if !mayLookUp {
 		return nil, errLookupNeeded
@@ -230,11 +278,11 @@ func (ec *Controller) controllerOf(ctx context.Context, namespace string, owner 
 		return nil, lookupDeferredError{wait}
 	}
 	controller, err := ec.retrieveControllerOf(ctx, namespace, gvk, owner)
-	if err != nil {
+	if err != nil && owners.ReasonFor(err) == "" {
 		return nil, fmt.Errorf("determine controller of %s %s: %w", owner.Kind, owner.Name, err)
 	}
-	w.owners.Add(key, controller, ownerInterval)
-	return controller, nil
+	w.owners.Add(namespace, key, ownerAnswer{controller, err}, ownerInterval)
+	return controller, err
 }
 
 // ownerFromInformer returns nil for an object which is not watched, does not
@@ -261,22 +309,22 @@ func (ec *Controller) retrieveControllerOf(ctx context.Context, namespace string
 	resource, err := ec.workloads.resourceFor(gvk)
 	if err != nil {
 		if meta.IsNoMatchError(err) {
-			return nil, nil
+			return nil, owners.Unresolved(owners.UnknownKind, owner, nil)
 		}
 		return nil, err
 	}
 	obj, err := ec.getWorkload(ctx, resource, namespace, owner.Name)
-	switch {
-	case err == nil:
-	case apierrors.IsForbidden(err), apierrors.IsNotFound(err), isUnknownResource(err):
-		return nil, nil
-	default:
-		return nil, err
+	if err != nil {
+		reason := owners.ReasonForGet(err)
+		if isUnknownResource(err) {
+			reason = owners.UnknownKind
+		}
+		if reason == "" {
+			return nil, err
+		}
+		return nil, owners.Unresolved(reason, owner, err)
 	}
-	if obj.uid != owner.UID {
-		return nil, nil
-	}
-	return obj.controller, nil
+	return owners.Controller(obj.uid, obj.controller, owner)
 }
 
 // consumerForPod determines for what a claim must be reserved that
@@ -355,7 +403,7 @@ func (ec *Controller) strandedState(pod *v1.Pod, claim *resourceapi.ResourceClai
 		return notStranded
 	case claim.Status.Allocation == nil:
 		return strandedUnallocated
-	case pod.Status.Phase != v1.PodRunning && !ec.fitsNode(claim, pod.Spec.NodeName):
+	case !wasStarted(pod) && !ec.fitsNode(claim, pod.Spec.NodeName):
 		// A pod which runs got started before the node has changed.
 		return strandedElsewhere
 	default:
@@ -363,14 +411,44 @@ func (ec *Controller) strandedState(pod *v1.Pod, claim *resourceapi.ResourceClai
 	}
 }
 
+// wasStarted returns true if the kubelet has prepared the devices of the pod: it does that
+// before anything else.
+func wasStarted(pod *v1.Pod) bool {
+	if pod.Status.Phase == v1.PodRunning {
+		return true
+	}
+	for _, condition := range pod.Status.Conditions {
+		if condition.Type == v1.PodReadyToStartContainers && condition.Status == v1.ConditionTrue {
+			return true
+		}
+	}
+	started := func(status v1.ContainerStatus) bool {
+		return status.ContainerID != "" || status.State.Running != nil || status.State.Terminated != nil || status.LastTerminationState.Terminated != nil
+	}
+	return slices.ContainsFunc(pod.Status.InitContainerStatuses, started) || slices.ContainsFunc(pod.Status.ContainerStatuses, started)
+}
+
+// isStranded returns true for a pod which was assigned to a node for which the claim is not
+// allocated, and which was not started there for some time. No kubelet starts it, so it
+// does not use the claim.
+//
+// The time is for informers which are not up-to-date: labels of the node, the allocation, or
+// what the kubelet reports about the pod. A kubelet which nevertheless gets to start the
+// pod later looks at the claim first, and the claim is not reserved anymore
+// some time before its devices are free.
+func (ec *Controller) isStranded(pod *v1.Pod, claim *resourceapi.ResourceClaim) bool {
+	record, ok := ec.workloads.stranded.Get(pod.Namespace, strandedKey{pod.UID, claim.UID})
+	return ok && record.state == strandedElsewhere && record.reported &&
+		ec.strandedState(pod, claim) == strandedElsewhere
+}
+
 // mustReportStranded returns true if reportStranded has something to do.
 func (ec *Controller) mustReportStranded(pod *v1.Pod, claim *resourceapi.ResourceClaim) bool {
 	state := ec.strandedState(pod, claim)
-	obj, ok := ec.workloads.stranded.Get(strandedKey{pod.UID, claim.UID})
+	record, ok := ec.workloads.stranded.Get(pod.Namespace, strandedKey{pod.UID, claim.UID})
 	if !ok {
 		return state != notStranded
 	}
-	record := obj.(strandedRecord)
 	return record.state != state || !record.reported
 }
 
@@ -383,25 +461,25 @@ func (ec *Controller) reportStranded(ctx context.Context, pod *v1.Pod, claim *re
 	key := strandedKey{pod.UID, claim.UID}
 	state := ec.strandedState(pod, claim)
 	if state == notStranded {
-		w.stranded.Remove(key)
+		w.stranded.Remove(pod.Namespace, key)
 		return
 	}
 	record := strandedRecord{state: state, since: w.clock.Now()}
-	if obj, ok := w.stranded.Get(key); ok {
-		if old := obj.(strandedRecord); old.state == state {
-			record = old
-		}
+	if old, ok := w.stranded.Get(pod.Namespace, key); ok && old.state == state {
+		record = old
 	}
 	if record.reported {
 		return
 	}
 	if wait := strandedGracePeriod - w.clock.Since(record.since); wait > 0 {
-		w.stranded.Add(key, record, strandedInterval)
+		w.stranded.Add(pod.Namespace, key, record, strandedInterval)
 		ec.queue.AddAfter(podKeyPrefix+pod.Namespace+"/"+pod.Name, wait)
 		return
 	}
 	record.reported = true
-	w.stranded.Add(key, record, strandedInterval)
+	w.stranded.Add(pod.Namespace, key, record, strandedInterval)
+	// It does not count as a user of the claim anymore.
+	ec.recheckClaim(claim, 0)
 
 	problem := "is not allocated"
 	if state == strandedElsewhere {

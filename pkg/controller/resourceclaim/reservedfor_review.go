@@ -54,6 +54,9 @@ type workloadReview struct {
 	// lookups contains what was retrieved for this review.
 	lookups map[workloadKey]*lookupResult
 
+	// asked is true while it matters which pods use the claim according to the API server.
+	asked bool
+
 	errs []error
 }
 
@@ -99,6 +102,10 @@ func (ec *Controller) reviewWorkloads(ctx context.Context, claim *resourceapi.Re
 	}
 	for _, entry := range r.entries {
 		r.review(ctx, entry)
+	}
+	if !r.asked {
+		// Whoever needs to know later must not get an answer from before.
+		ec.workloads.users.cancel(claimName(claim))
 	}
 	return r
 }
@@ -284,6 +291,7 @@ func (r *workloadReview) act(ctx context.Context, entry *reviewedEntry, decision
 		ec.recheckClaim(r.claim, entry.stored.checkAfter)
 		return
 	case keepUntilListed:
+		r.asked = true
 		return
 	case keepAfterError:
 		// Besides the usual retry with exponential backoff, which may take

@@ -25,6 +25,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	resourceclaimmetrics "k8s.io/kubernetes/pkg/controller/resourceclaim/metrics"
+	"k8s.io/kubernetes/pkg/controller/resourceclaim/owners"
 )
 
 // maxReleased limits how many former consumers of a claim get remembered.
@@ -46,6 +47,10 @@ type claimState struct {
 	// invalidIdle is the value of the annotation that the user was
 	// told about because it is invalid, nil if none.
 	invalidIdle *string
+
+	// ownerReason is why it is not known to which workload some pod belongs, as
+	// the user was told.
+	ownerReason owners.Reason
 
 	// released are those workloads for which the claim was reserved most
 	// recently. Empty while it is reserved.

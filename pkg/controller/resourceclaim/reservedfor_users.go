@@ -25,9 +25,11 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	"k8s.io/klog/v2"
 	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
@@ -69,8 +71,19 @@ func claimNames(pod *v1.Pod) []string {
 
 // usesClaim returns true if containers of the pod might run with devices of the
 // claim.
-func usesClaim(pod *v1.Pod, claim *resourceapi.ResourceClaim) bool {
-	return pod.Namespace == claim.Namespace && mightRun(pod) && slices.Contains(claimNames(pod), claim.Name)
+func (ec *Controller) usesClaim(pod *v1.Pod, claim *resourceapi.ResourceClaim) bool {
+	return pod.Namespace == claim.Namespace && mightRun(pod) && slices.Contains(claimNames(pod), claim.Name) && !ec.isStranded(pod, claim)
+}
+
+// awaitsClaim returns true for a pod of a workload for which the claim is reserved that
+// the scheduler may bind any moment. It does not use the claim, but needs it.
+func (ec *Controller) awaitsClaim(pod *v1.Pod, claim *resourceapi.ResourceClaim) bool {
+	if pod.Spec.NodeName != "" || len(pod.Spec.SchedulingGates) > 0 || podutil.IsPodTerminal(pod) || pod.DeletionTimestamp != nil ||
+		!slices.Contains(claimNames(pod), claim.Name) {
+		return false
+	}
+	uid, err := ec.workloadUIDOf(context.TODO(), pod, claim, false)
+	return err != nil || slices.ContainsFunc(claim.Status.ReservedFor, func(ref resourceapi.ResourceClaimConsumerReference) bool { return ref.UID == uid })
 }
 
 // findUserInCache returns some pod in the informer cache which uses the claim, nil
@@ -79,11 +92,11 @@ func (ec *Controller) findUserInCache(claim *resourceapi.ResourceClaim) (*v1.Pod
 	// When thousands of pods share a claim, then it's usually still the
 	// same one as last time.
 	if name := ec.workloads.getLastUser(claim); name != "" {
-		if pod, err := ec.podLister.Pods(claim.Namespace).Get(name); err == nil && usesClaim(pod, claim) {
+		if pod, err := ec.podLister.Pods(claim.Namespace).Get(name); err == nil && ec.usesClaim(pod, claim) {
 			return pod, nil
 		}
 	}
-	pod, err := ec.findPodInCache(claim, usesClaim)
+	pod, err := ec.findPodInCache(claim, ec.usesClaim)
 	if pod != nil {
 		ec.workloads.setLastUser(claim, pod.Name)
 	}
@@ -131,8 +144,13 @@ const (
 	// listPause is the minimum time between the end of a list of the pods
 	// in a namespace and the next one.
 	listPause = time.Second
-	// maxListPause is reached when a namespace cannot be listed repeatedly.
+	// maxListPause is reached when a namespace cannot be listed repeatedly, or only slowly.
 	maxListPause = 30 * time.Second
+	// listPauseFactor ensures that the API server is not busy all the time with a
+	// namespace that has many pods: the pause is that much longer than the list took.
+	listPauseFactor = 4
+	// listPageSize is how many pods are retrieved with one request.
+	listPageSize = 500
 	// listTimeout is also the limit that the API server has.
 	listTimeout = time.Minute
 	// maxLists is how many namespaces may be listed at the same time.
@@ -140,6 +158,9 @@ const (
 	// maxAnswerAge determines how long it is remembered who asked and what
 	// the answer is. Nobody who still needs to know waits for that long.
 	maxAnswerAge = 2 * time.Minute
+	// maxUsedAnswerAge is for how long an answer may be used. The claim gets processed
+	// when there is one. If that takes longer, then the answer is too old.
+	maxUsedAnswerAge = 30 * time.Second
 )
 
 // userQuestion asks for pods which use a certain claim.
@@ -176,8 +197,11 @@ type namespaceUsers struct {
 
 // userBackend is what userLists needs from the controller.
 type userBackend interface {
-	// listUsers returns all pods in the namespace for which mightRun is true.
-	listUsers(ctx context.Context, namespace string) (*v1.PodList, error)
+	// listUsers calls a function for all pods in the namespace for which mightRun is true,
+	// perhaps also for others. It may stop when the function returns false.
+	listUsers(ctx context.Context, namespace string, visit func(*v1.Pod) bool) error
+	// isIgnored returns true if the pod does not use the claim although it refers to it.
+	isIgnored(pod *v1.Pod, claim types.NamespacedName) bool
 	// notifyClaim gets called for each claim which should ask again, after a
 	// delay.
 	notifyClaim(claim types.NamespacedName, after time.Duration)
@@ -204,15 +228,37 @@ func newUserLists(clock clock.PassiveClock) *userLists {
 }
 
 // listUsers implements userBackend.
-func (ec *Controller) listUsers(ctx context.Context, namespace string) (*v1.PodList, error) {
+func (ec *Controller) listUsers(ctx context.Context, namespace string, visit func(*v1.Pod) bool) error {
 	resourceclaimmetrics.WorkloadPodLists.Inc()
-	// No resource version: that is what makes it a consistent read. No
-	// limit: one request.
-	pods, err := ec.kubeClient.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{FieldSelector: userFieldSelector})
-	if err != nil {
-		return nil, fmt.Errorf("list pods which might use claims in namespace %s: %w", namespace, err)
+	// No resource version: that is what makes it a consistent read. All pages are
+	// about the same point in time.
+	options := metav1.ListOptions{FieldSelector: userFieldSelector, Limit: listPageSize}
+	for {
+		pods, err := ec.kubeClient.CoreV1().Pods(namespace).List(ctx, options)
+		if apierrors.IsResourceExpired(err) && options.Continue != "" {
+			// Took too long. This is a new list, of everything.
+			options.Continue, options.Limit = "", 0
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("list pods which might use claims in namespace %s: %w", namespace, err)
+		}
+		for i := range pods.Items {
+			if !visit(&pods.Items[i]) {
+				return nil
+			}
+		}
+		if pods.Continue == "" {
+			return nil
+		}
+		options.Continue = pods.Continue
 	}
-	return pods, nil
+}
+
+// isIgnored implements userBackend.
+func (ec *Controller) isIgnored(pod *v1.Pod, name types.NamespacedName) bool {
+	claim, err := ec.claimLister.ResourceClaims(name.Namespace).Get(name.Name)
+	return err == nil && ec.isStranded(pod, claim)
 }
 
 // namespace must be called with the mutex locked.
@@ -298,7 +344,7 @@ func (u *userLists) takeAnswer(claim types.NamespacedName, purpose string) *user
 		return nil
 	}
 	delete(ns.answers, claim.Name)
-	if answer.purpose != purpose || u.clock.Since(answer.at) > maxAnswerAge {
+	if answer.purpose != purpose || u.clock.Since(answer.at) > maxUsedAnswerAge {
 		return nil
 	}
 	return &answer
@@ -329,18 +375,34 @@ func (u *userLists) ask(claim types.NamespacedName, purpose string) (bool, time.
 func (u *userLists) run(ctx context.Context, backend userBackend, namespace string) {
 	listCtx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
-	pods, err := backend.listUsers(listCtx, namespace)
+	u.mutex.Lock()
+	wanted := sets.KeySet(u.namespace(namespace).listing)
+	start := u.clock.Now()
+	u.mutex.Unlock()
+	found := make(map[string]*v1.Pod)
+	err := backend.listUsers(listCtx, namespace, func(pod *v1.Pod) bool {
+		if !mightRun(pod) {
+			return true
+		}
+		for _, name := range claimNames(pod) {
+			if wanted.Has(name) && found[name] == nil && !backend.isIgnored(pod, types.NamespacedName{Namespace: namespace, Name: name}) {
+				// The list is large, don't keep it in memory.
+				found[name] = pod.DeepCopy()
+			}
+		}
+		return len(found) < len(wanted)
+	})
 	logger := klog.FromContext(ctx)
 
 	u.mutex.Lock()
 	ns := u.namespace(namespace)
-	listed, answers := ns.listing, answersFrom(ns.listing, pods, err)
+	listed, answers := ns.listing, answersFrom(ns.listing, found, err)
 	logger.V(4).Info("Listed pods which might use claims", "namespace", namespace, "claims", len(answers), "err", err)
 	for name, answer := range answers {
 		answer.at = u.clock.Now()
 		ns.answers[name] = answer
 	}
-	pause := ns.finish(err)
+	pause := ns.finish(u.clock.Since(start), err)
 	ns.notBefore = u.clock.Now().Add(pause)
 	u.inProgress--
 	var late []string
@@ -360,36 +422,24 @@ func (u *userLists) run(ctx context.Context, backend userBackend, namespace stri
 
 // finish must be called when a list is complete. It returns the pause until the
 // next one may start.
-func (ns *namespaceUsers) finish(err error) time.Duration {
+func (ns *namespaceUsers) finish(took time.Duration, err error) time.Duration {
 	ns.listing = nil
 	if err == nil {
 		ns.failures = 0
-		return listPause
+		return min(max(listPause, listPauseFactor*took), maxListPause)
 	}
 	ns.failures++
 	return min(listPause<<min(ns.failures, 10), maxListPause)
 }
 
-func answersFrom(questions map[string]userQuestion, pods *v1.PodList, err error) map[string]userAnswer {
+func answersFrom(questions map[string]userQuestion, found map[string]*v1.Pod, err error) map[string]userAnswer {
 	answers := make(map[string]userAnswer, len(questions))
 	for name, question := range questions {
-		answers[name] = userAnswer{userQuestion: question, err: err}
-	}
-	if err != nil || pods == nil {
-		return answers
-	}
-	for i := range pods.Items {
-		pod := &pods.Items[i]
-		if !mightRun(pod) {
-			continue
+		answer := userAnswer{userQuestion: question, err: err}
+		if err == nil {
+			answer.pod = found[name]
 		}
-		for _, name := range claimNames(pod) {
-			if answer, ok := answers[name]; ok && answer.pod == nil {
-				// The list is large, don't keep it in memory.
-				answer.pod = pod.DeepCopy()
-				answers[name] = answer
-			}
-		}
+		answers[name] = answer
 	}
 	return answers
 }

@@ -210,11 +210,11 @@ func waitForWorkload(logger klog.Logger, pod *v1.Pod, claim *resourceapi.Resourc
 	consumer := describeConsumer(claim.Spec.ReservedFor)
 	var reason string
 	switch {
-	case err == nil && (workload != nil || isReservedForWorkload(claim)):
+	case (err == nil || noController(err) != "") && (workload != nil || isReservedForWorkload(claim)):
 		return nil
-	case err == nil:
+	case err == nil, noController(err) != "":
 		// The update of the claim when it gets reserved makes the pod schedulable.
-		reason = fmt.Sprintf(" and the pod does not belong to it (%s): waiting until a pod of %s has been scheduled", describeController(pod), consumer)
+		reason = fmt.Sprintf(" and the pod does not belong to it (%s%s): waiting until a pod of %s has been scheduled", describeController(pod), noController(err), consumer)
 	case apierrors.IsForbidden(err) && isReservedForWorkload(claim):
 		// Good enough: any pod may use the claim.
 		return nil
@@ -294,9 +294,7 @@ func (pl *DynamicResources) workloadReference(pod *v1.Pod, claim *resourceapi.Re
 	}
 	uid, err := pl.podGroupUID(pod, workload)
 	if err == nil && uid == "" {
-		uid, err = resourceclaim.FindWorkloadUID(pod, *workload, func(owner metav1.OwnerReference) (*metav1.OwnerReference, error) {
-			return pl.owners.controllerOf(pod, owner)
-		})
+		uid, err = pl.owners.workloadUID(pod, *workload)
 	}
 	if err != nil || uid == "" {
 		return nil, err

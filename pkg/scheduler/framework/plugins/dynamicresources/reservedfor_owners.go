@@ -25,12 +25,15 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/pkg/controller/resourceclaim/owners"
 )
 
 const (
@@ -42,8 +45,17 @@ const (
 	maxOwnerLookups             = 8
 	maxOwnerLookupsPerNamespace = 2
 
-	// maxOwnersPerNamespace limits what is known about one namespace.
-	maxOwnersPerNamespace = 4096
+	// maxOwnerBytes limits what is known about the owners in one namespace, maxAllOwnerBytes
+	// that about all of them.
+	maxOwnerBytes    = 768 * 1024
+	maxAllOwnerBytes = 32 * 1024 * 1024
+
+	// ownerEntryBytes is about what one owner takes without strings.
+	ownerEntryBytes = 600
+
+	// maxRefusedPods limits how many pods in a namespace are remembered for which there was no
+	// room. Others have to wait until the scheduler tries them again by itself.
+	maxRefusedPods = 1000
 
 	// An owner which has a controller almost never gets a different one. An owner
 	// that has none, or that does not exist, may have just been created.
@@ -54,15 +66,23 @@ const (
 	minOwnerBackoff = time.Second
 	maxOwnerBackoff = 30 * time.Second
 
-	// ownerUnusedTTL is how long something is remembered which nobody asks for.
+	// ownerUnusedTTL is how long a controller is remembered which nobody asks for. That there is
+	// none is not remembered for longer than it is used.
 	ownerUnusedTTL = 30 * time.Minute
+
+	// ownerSweepInterval is how often that is checked.
+	ownerSweepInterval = time.Minute
+
+	// ownerMinTTL is how long an answer is kept in any case: those who asked for it need time
+	// to come back.
+	ownerMinTTL = 5 * time.Second
 )
 
 // errOwnerPending is returned for an owner which is being looked up for the first time.
 var errOwnerPending = errors.New("owner is being looked up")
 
 // errTooManyOwners is returned if there is no room for one more owner.
-var errTooManyOwners = fmt.Errorf("more than %d owners of pods in the namespace have to be looked up", maxOwnersPerNamespace)
+var errTooManyOwners = errors.New("too many owners of pods in the namespace have to be looked up")
 
 // ownerReader retrieves owners of pods.
 type ownerReader interface {
@@ -102,8 +122,25 @@ type ownerEntry struct {
 	// recheck is set while the next lookup is scheduled.
 	recheck *time.Timer
 
-	// waiters are the pods which have to be scheduled again when the answer changes.
-	waiters map[types.UID]*v1.Pod
+	// waiters are the names of the pods which have to be scheduled again when the answer
+	// changes. The pods themselves may be large, and gone.
+	waiters map[types.UID]string
+
+	// bytes is what the entry is counted as.
+	bytes int
+}
+
+// size determines what the entry has to be counted as. Names of pods which wait are not
+// counted: there are not many more than pods.
+func (e *ownerEntry) size() int {
+	n := ownerEntryBytes + len(e.key.namespace) + len(e.key.group) + len(e.key.kind) + len(e.key.name) + len(e.key.uid) + len(e.version)
+	if c := e.controller; c != nil {
+		n += len(c.APIVersion) + len(c.Kind) + len(c.Name) + len(c.UID)
+	}
+	if e.err != nil {
+		n += len(e.err.Error())
+	}
+	return n
 }
 
 // namespaceOwners are the owners in one namespace.
@@ -118,6 +155,14 @@ type namespaceOwners struct {
 
 	// scheduled is true if the namespace is among those whose turn comes.
 	scheduled bool
+
+	// bytes is what the entries are counted as.
+	bytes int
+
+	// refused are the names of pods for which there was no room. They get scheduled again when
+	// retry fires.
+	refused map[types.UID]string
+	retry   *time.Timer
 }
 
 // ownerResolver finds the controllers of the owners of pods. There is no informer for
@@ -134,14 +179,14 @@ type ownerResolver struct {
 	// reader is nil if there is no access to the API server.
 	reader ownerReader
 
-	// isWaiting returns false for a pod which got assigned to a node or is gone.
-	isWaiting func(pod *v1.Pod) bool
+	pods corelisters.PodLister
 
 	// activate must be called without holding the mutex.
 	activate func(pods map[string]*v1.Pod)
 
 	mutex      sync.Mutex
 	namespaces map[string]*namespaceOwners
+	bytes      int
 	swept      time.Time
 
 	// turns lists the namespaces whose turn comes, running is the number of lookups in progress.
@@ -154,12 +199,8 @@ func newOwnerResolver(ctx context.Context, handle pluginHandle) (*ownerResolver,
 		ctx:        ctx,
 		namespaces: make(map[string]*namespaceOwners),
 		swept:      time.Now(),
+		pods:       handle.SharedInformerFactory().Core().V1().Pods().Lister(),
 		activate:   func(pods map[string]*v1.Pod) { handle.Activate(klog.FromContext(ctx), pods) },
-	}
-	podLister := handle.SharedInformerFactory().Core().V1().Pods().Lister()
-	r.isWaiting = func(pod *v1.Pod) bool {
-		current, err := podLister.Pods(pod.Namespace).Get(pod.Name)
-		return err == nil && current.UID == pod.UID && current.Spec.NodeName == ""
 	}
 	if config := handle.KubeConfig(); config != nil {
 		reader, err := newMetadataOwnerReader(config)
@@ -171,14 +212,46 @@ func newOwnerResolver(ctx context.Context, handle pluginHandle) (*ownerResolver,
 	return r, nil
 }
 
+// isWaiting returns false for a pod which got assigned to a node or is gone.
+func (r *ownerResolver) isWaiting(namespace, name string, uid types.UID) bool {
+	pod, err := r.pods.Pods(namespace).Get(name)
+	return err == nil && pod.UID == uid && pod.Spec.NodeName == ""
+}
+
+// podsNamed returns what the scheduling queue needs to find pods.
+func podsNamed(namespace string, names map[types.UID]string) map[string]*v1.Pod {
+	pods := make(map[string]*v1.Pod, len(names))
+	for uid, name := range names {
+		pods[string(uid)] = &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: uid}}
+	}
+	return pods
+}
+
+// workloadUID returns the UID of the workload that the pod belongs to, empty if it does not
+// belong to it. An error is an *owners.UnresolvedError if it was found out that a
+// controller cannot be determined. It never blocks.
+func (r *ownerResolver) workloadUID(pod *v1.Pod, workload resourceapi.ResourceClaimWorkloadReference) (types.UID, error) {
+	return owners.FindWorkloadUID(pod, workload, func(owner metav1.OwnerReference) (*metav1.OwnerReference, error) {
+		return r.controllerOf(pod, owner)
+	})
+}
+
+// noController explains why a pod belongs to nothing, empty if that is not certain: whoever may not
+// look at an owner does not know.
+func noController(err error) string {
+	if reason := owners.ReasonFor(err); reason == "" || reason == owners.Forbidden {
+		return ""
+	}
+	return ", " + err.Error()
+}
+
 // controllerOf returns the controller of an owner of the pod, nil if there is none. It
 // never blocks. If it returns an error or nil, then the pod gets activated
 // when that changes.
 func (r *ownerResolver) controllerOf(pod *v1.Pod, owner metav1.OwnerReference) (*metav1.OwnerReference, error) {
 	gv, err := schema.ParseGroupVersion(owner.APIVersion)
 	if err != nil {
-		// Such an owner does not exist.
-		return nil, nil
+		return nil, owners.Unresolved(owners.UnknownKind, owner, nil)
 	}
 	if r.reader == nil {
 		return nil, errors.New("the scheduler plugin was started without access to the API server")
@@ -189,6 +262,7 @@ func (r *ownerResolver) controllerOf(pod *v1.Pod, owner metav1.OwnerReference) (
 	key := ownerKey{namespace: pod.Namespace, group: gv.Group, kind: owner.Kind, name: owner.Name, uid: owner.UID}
 	entry := r.entry(key, gv.Version)
 	if entry == nil {
+		r.refuse(pod)
 		return nil, errTooManyOwners
 	}
 	now := time.Now()
@@ -202,7 +276,7 @@ func (r *ownerResolver) controllerOf(pod *v1.Pod, owner metav1.OwnerReference) (
 		return entry.controller, nil
 	}
 
-	entry.waiters[pod.UID] = pod
+	entry.wait(pod)
 	switch {
 	case !entry.answered:
 		r.enqueue(entry)
@@ -224,53 +298,121 @@ func (r *ownerResolver) entry(key ownerKey, version string) *ownerEntry {
 	r.sweep()
 	ns := r.namespaces[key.namespace]
 	if ns == nil {
-		ns = &namespaceOwners{entries: make(map[ownerKey]*ownerEntry)}
+		ns = &namespaceOwners{entries: make(map[ownerKey]*ownerEntry), refused: make(map[types.UID]string)}
 		r.namespaces[key.namespace] = ns
 	}
 	if entry := ns.entries[key]; entry != nil {
 		return entry
 	}
-	if len(ns.entries) >= maxOwnersPerNamespace && !ns.evict() {
-		return nil
+	entry := &ownerEntry{key: key, version: version, backoff: minOwnerBackoff}
+	for ns.bytes+entry.size() > maxOwnerBytes {
+		if !r.evict(ns) {
+			return nil
+		}
 	}
-	entry := &ownerEntry{key: key, version: version, backoff: minOwnerBackoff, waiters: make(map[types.UID]*v1.Pod)}
+	for r.bytes+entry.size() > maxAllOwnerBytes {
+		if !r.evict(r.largest()) {
+			return nil
+		}
+	}
 	ns.entries[key] = entry
+	r.count(entry)
 	return entry
 }
 
+// count updates what an entry is counted as.
+func (r *ownerResolver) count(entry *ownerEntry) {
+	bytes := entry.size()
+	r.namespaces[entry.key.namespace].bytes += bytes - entry.bytes
+	r.bytes += bytes - entry.bytes
+	entry.bytes = bytes
+}
+
+func (r *ownerResolver) remove(ns *namespaceOwners, entry *ownerEntry) {
+	delete(ns.entries, entry.key)
+	ns.bytes -= entry.bytes
+	r.bytes -= entry.bytes
+}
+
+// largest returns the namespace which takes the most memory.
+func (r *ownerResolver) largest() *namespaceOwners {
+	var largest *namespaceOwners
+	for _, ns := range r.namespaces {
+		if largest == nil || ns.bytes > largest.bytes {
+			largest = ns
+		}
+	}
+	return largest
+}
+
 // evict removes what was not used for the longest time.
-func (ns *namespaceOwners) evict() bool {
+func (r *ownerResolver) evict(ns *namespaceOwners) bool {
 	var oldest *ownerEntry
+	now := time.Now()
 	for _, entry := range ns.entries {
-		if entry.isIdle() && (oldest == nil || entry.used.Before(oldest.used)) {
+		if entry.isIdle() && now.Sub(entry.checked) >= ownerMinTTL && (oldest == nil || entry.used.Before(oldest.used)) {
 			oldest = entry
 		}
 	}
 	if oldest == nil {
 		return false
 	}
-	delete(ns.entries, oldest.key)
+	r.remove(ns, oldest)
 	return true
+}
+
+// refuse ensures that a pod for which there is no room gets another chance.
+func (r *ownerResolver) refuse(pod *v1.Pod) {
+	ns := r.namespaces[pod.Namespace]
+	if len(ns.refused) < maxRefusedPods {
+		ns.refused[pod.UID] = pod.Name
+	}
+	if ns.retry != nil {
+		return
+	}
+	namespace := pod.Namespace
+	ns.retry = time.AfterFunc(ownerMinTTL, func() {
+		r.mutex.Lock()
+		pods := podsNamed(namespace, ns.refused)
+		clear(ns.refused)
+		ns.retry = nil
+		r.mutex.Unlock()
+		if r.ctx.Err() == nil && len(pods) > 0 {
+			r.activate(pods)
+		}
+	})
 }
 
 func (e *ownerEntry) isIdle() bool {
 	return !e.pending && e.recheck == nil && len(e.waiters) == 0
 }
 
+// wait adds a pod which has to be scheduled again when the answer changes.
+func (e *ownerEntry) wait(pod *v1.Pod) {
+	if e.waiters == nil {
+		e.waiters = make(map[types.UID]string, 1)
+	}
+	e.waiters[pod.UID] = pod.Name
+}
+
 // sweep forgets what nobody asks for.
 func (r *ownerResolver) sweep() {
 	now := time.Now()
-	if now.Sub(r.swept) < ownerUnusedTTL {
+	if now.Sub(r.swept) < ownerSweepInterval {
 		return
 	}
 	r.swept = now
 	for name, ns := range r.namespaces {
-		for key, entry := range ns.entries {
-			if entry.isIdle() && now.Sub(entry.used) >= ownerUnusedTTL {
-				delete(ns.entries, key)
+		for _, entry := range ns.entries {
+			ttl := ownerUnusedTTL
+			if entry.controller == nil {
+				ttl = ownerNegativeTTL
+			}
+			if entry.isIdle() && now.Sub(entry.used) >= ttl {
+				r.remove(ns, entry)
 			}
 		}
-		if len(ns.entries) == 0 {
+		if len(ns.entries) == 0 && ns.retry == nil {
 			delete(r.namespaces, name)
 		}
 	}
@@ -347,14 +489,18 @@ func (r *ownerResolver) lookUp(entry *ownerEntry) (controller *metav1.OwnerRefer
 	defer cancel()
 	key := entry.key
 	gvk := schema.GroupVersionKind{Group: key.group, Version: entry.version, Kind: key.kind}
+	owner := metav1.OwnerReference{Kind: key.kind, Name: key.name, UID: key.uid}
 	obj, err := r.reader.get(ctx, key.namespace, gvk, key.name)
+	reason := owners.ReasonForGet(err)
 	switch {
-	case apierrors.IsNotFound(err):
-		err = nil
+	case reason != "":
+		err = owners.Unresolved(reason, owner, err)
 	case err != nil:
 		err = fmt.Errorf("get owner %s %s of the pod: %w", key.kind, klog.KRef(key.namespace, key.name), err)
-	case obj != nil && obj.GetUID() == key.uid:
-		controller = metav1.GetControllerOf(obj)
+	case obj == nil:
+		err = owners.Unresolved(owners.UnknownKind, owner, nil)
+	default:
+		controller, err = owners.Controller(obj.GetUID(), metav1.GetControllerOf(obj), owner)
 	}
 	klog.FromContext(r.ctx).V(5).Info("Looked up owner of pods", "kind", key.kind, "owner", klog.KRef(key.namespace, key.name), "uid", key.uid, "controlledBy", controller, "err", err)
 	return controller, err
@@ -362,20 +508,18 @@ func (r *ownerResolver) lookUp(entry *ownerEntry) (controller *metav1.OwnerRefer
 
 // answer stores the result of a lookup. It returns the pods which have to be scheduled again.
 func (r *ownerResolver) answer(entry *ownerEntry, controller *metav1.OwnerReference, err error) map[string]*v1.Pod {
-	if err != nil && entry.controller != nil {
+	if err != nil && entry.controller != nil && noController(err) == "" {
 		// An owner does not lose its controller because it cannot be looked up.
 		controller, err = entry.controller, nil
 	}
 	changed := !entry.answered || !reflect.DeepEqual(entry.controller, controller) || reasonOf(entry.err) != reasonOf(err)
 	entry.answered, entry.controller, entry.err = true, controller, err
 	entry.checked = time.Now()
+	defer r.count(entry)
 	if changed {
 		entry.backoff = minOwnerBackoff
-		pods := make(map[string]*v1.Pod, len(entry.waiters))
-		for uid, pod := range entry.waiters {
-			pods[string(uid)] = pod
-		}
-		clear(entry.waiters)
+		pods := podsNamed(entry.key.namespace, entry.waiters)
+		entry.waiters = nil
 		return pods
 	}
 	entry.backoff = min(2*entry.backoff, maxOwnerBackoff)
@@ -391,7 +535,7 @@ func reasonOf(err error) string {
 	if err == nil {
 		return ""
 	}
-	return "error " + string(apierrors.ReasonForError(err))
+	return "error " + string(owners.ReasonFor(err)) + string(apierrors.ReasonForError(err))
 }
 
 // scheduleRecheck ensures that an owner gets looked up again while pods wait for it.
@@ -406,8 +550,8 @@ func (r *ownerResolver) scheduleRecheck(entry *ownerEntry) {
 		if r.ctx.Err() != nil {
 			return
 		}
-		for uid, pod := range entry.waiters {
-			if !r.isWaiting(pod) {
+		for uid, name := range entry.waiters {
+			if !r.isWaiting(entry.key.namespace, name, uid) {
 				delete(entry.waiters, uid)
 			}
 		}

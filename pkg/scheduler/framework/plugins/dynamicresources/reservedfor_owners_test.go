@@ -22,6 +22,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -186,7 +188,7 @@ func TestReservedForOwnerChanges(t *testing.T) {
 			},
 		},
 		"created": {
-			expectMessage: "does not belong to it",
+			expectMessage: `does not belong to it (controller is ReplicaSet "web-1", owner ReplicaSet "web-1" does not exist)`,
 			change: func(tCtx ktesting.TContext, tc *sharedClaimsTest, _ *clientOwnerReader) {
 				tCtx.ExpectNoError(tc.client.Tracker().Create(rsGVR, adopted, namespace))
 			},
@@ -194,7 +196,7 @@ func TestReservedForOwnerChanges(t *testing.T) {
 		"permission": {
 			objs:          []apiruntime.Object{adopted},
 			err:           forbidden,
-			expectMessage: `not allowed to check whether the pod belongs to it: get owner ReplicaSet default/web-1 of the pod: replicasets.apps "web-1" is forbidden`,
+			expectMessage: `not allowed to check whether the pod belongs to it: owner ReplicaSet "web-1" may not be looked at: replicasets.apps "web-1" is forbidden`,
 			change: func(_ ktesting.TContext, _ *sharedClaimsTest, reader *clientOwnerReader) {
 				reader.setErr(nil)
 			},
@@ -285,18 +287,24 @@ func TestOwnerResolverForgets(t *testing.T) {
 	})
 
 	syncTest(t, "many", func(tCtx ktesting.TContext) {
-		tc := newReservedForTest(tCtx, reservedForFeatures(true), nil)
+		refused := newSharingPod("pod")
+		tc := newReservedForTest(tCtx, reservedForFeatures(true), nil, refused)
 		blocked := &strictReader{ownerReader: tc.p.owners.reader}
 		blocked.cycle.Lock()
 		tc.p.owners.reader = blocked
 		owner := func(i int) metav1.OwnerReference {
 			return controlledBy(replicaSetKind, fmt.Sprintf("forged-%d", i), types.UID(fmt.Sprintf("forged-%d", i)))[0]
 		}
-		for i := range maxOwnersPerNamespace {
-			_, err := tc.p.owners.controllerOf(newSharingPod(fmt.Sprintf("pod-%d", i)), owner(i))
-			require.ErrorIs(tCtx, err, errOwnerPending)
+		room := 0
+		for ; ; room++ {
+			_, err := tc.p.owners.controllerOf(newSharingPod(fmt.Sprintf("pod-%d", room)), owner(room))
+			if err != nil && !errors.Is(err, errOwnerPending) {
+				break
+			}
 		}
-		_, err := tc.p.owners.controllerOf(newSharingPod("pod"), owner(maxOwnersPerNamespace))
+		require.Greater(tCtx, room, 1000)
+		require.Less(tCtx, room, 2000)
+		_, err := tc.p.owners.controllerOf(refused, owner(room))
 		require.ErrorIs(tCtx, err, errTooManyOwners)
 		other := newSharingPod("pod")
 		other.Namespace = "other"
@@ -307,7 +315,8 @@ func TestOwnerResolverForgets(t *testing.T) {
 		blocked.cycle.Unlock()
 		time.Sleep(time.Minute) // fake time
 		synctest.Wait()
-		_, err = tc.p.owners.controllerOf(newSharingPod("pod"), owner(maxOwnersPerNamespace))
+		require.True(tCtx, tc.takeActivated(refused))
+		_, err = tc.p.owners.controllerOf(newSharingPod("pod"), owner(room))
 		require.ErrorIs(tCtx, err, errOwnerPending)
 		time.Sleep(2 * ownerUnusedTTL)
 		_, err = tc.p.owners.controllerOf(newSharingPod("pod"), owner(0))
@@ -316,6 +325,45 @@ func TestOwnerResolverForgets(t *testing.T) {
 		defer tc.p.owners.mutex.Unlock()
 		require.Len(tCtx, tc.p.owners.namespaces, 1)
 		require.Len(tCtx, tc.p.owners.namespaces[namespace].entries, 1)
+		require.Equal(tCtx, tc.p.owners.namespaces[namespace].bytes, tc.p.owners.bytes)
+	})
+
+	// One pod after the other, each with an owner reference of its own.
+	syncTest(t, "one-at-a-time", func(tCtx ktesting.TContext) {
+		tc := newReservedForTest(tCtx, reservedForFeatures(true), nil)
+		r := tc.p.owners
+		var before, after runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		for i := range 10000 {
+			name := fmt.Sprintf("%0250d", i)
+			pod := newSharingPod(name)
+			_, _ = r.controllerOf(pod, controlledBy(replicaSetKind, name, types.UID(fmt.Sprintf("%0128d", i)))[0])
+			time.Sleep(100 * time.Millisecond) // fake time
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		tc.client.ClearActions() // of the fake client
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		tCtx.Logf("heap grew by %d bytes, counted as %d", int64(after.HeapAlloc)-int64(before.HeapAlloc), r.bytes)
+		r.mutex.Lock()
+		defer r.mutex.Unlock()
+		require.LessOrEqual(tCtx, r.bytes, maxOwnerBytes)
+		bytes := 0
+		for _, entry := range r.namespaces[namespace].entries {
+			bytes += entry.size()
+		}
+		require.Equal(tCtx, bytes, r.bytes)
+	})
+
+	syncTest(t, "too-long", func(tCtx ktesting.TContext) {
+		long := newPodOf("long", controlledBy(replicaSetKind, strings.Repeat("x", 1000), "uid"))
+		tc := newReservedForTest(tCtx, reservedForFeatures(true), []*resourceapi.ResourceClaim{withReservedFor(newSharedClaim(), webDeployment)}, long)
+		_, status := tc.preFilter(long)
+		require.Equal(tCtx, fwk.UnschedulableAndUnresolvable, status.Code())
+		require.Contains(tCtx, status.Message(), "an owner reference is too long to be one")
+		require.Empty(tCtx, tc.p.owners.namespaces)
 	})
 }
 

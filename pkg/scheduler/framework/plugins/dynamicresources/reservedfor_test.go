@@ -450,7 +450,7 @@ func TestReservedForStored(t *testing.T) {
 		"pending-other-pod": {
 			claim:          withReservedFor(newSharedClaim(), workloadRef),
 			pod:            newPodOf("pod-1", controlledBy(jobKind, "eval", "eval-uid")),
-			expectRejected: `resourceclaim default/shared is reserved for jobs.batch "train" and the pod does not belong to it (controller is Job "eval"): waiting until a pod of jobs.batch "train" has been scheduled`,
+			expectRejected: `resourceclaim default/shared is reserved for jobs.batch "train" and the pod does not belong to it (controller is Job "eval", owner Job "eval" does not exist): waiting until a pod of jobs.batch "train" has been scheduled`,
 		},
 		"owned-by-pod": {
 			claim:        st.FromResourceClaim(withReservedFor(newSharedClaim(), workloadRef)).OwnerReference("other-pod", "other-pod", podKind).Obj(),
@@ -640,7 +640,7 @@ func TestReservedForOwner(t *testing.T) {
 			pod:            newPodOf("pod-1", controlledBy(jobKind, "set-0", "set-0-uid")),
 			failure:        apierrors.NewForbidden(batchv1.Resource("jobs"), "set-0", errors.New("no such rule")),
 			expectStatus:   fwk.UnschedulableAndUnresolvable,
-			expectMessage:  "the scheduler is not allowed to check whether the pod belongs to it: get owner Job default/set-0 of the pod: jobs.batch \"set-0\" is forbidden: no such rule",
+			expectMessage:  "the scheduler is not allowed to check whether the pod belongs to it: owner Job \"set-0\" may not be looked at: jobs.batch \"set-0\" is forbidden: no such rule",
 			expectRequests: map[string]int{"jobs": 1},
 		},
 		"error": {

@@ -1,0 +1,308 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package resourceclaim
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	batchv1 "k8s.io/api/batch/v1"
+	v1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	apiruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	k8stesting "k8s.io/client-go/testing"
+)
+
+// TestManyOwners ensures that one tenant with one pod at a time does not decide how much memory the controller takes.
+func TestManyOwners(t *testing.T) {
+	claim := workloadClaim(customRef)
+	tt := newWorkloadTest(t, workloadsEnabled, claim, custom)
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	for i := range 10000 {
+		// Twice: an owner that does not exist, and an incarnation that is not listed.
+		owner := &metav1.ObjectMeta{Name: fmt.Sprintf("%0250d", i), UID: types.UID(fmt.Sprintf("%0120d", i))}
+		tt.ec.mustReserve(tt, controlledBy(boundPod, "example.com/v1", "Training", owner), claim)
+		owner.Name = workloadName
+		tt.ec.mustReserve(tt, controlledBy(boundPod, "example.com/v1", "Training", owner), claim)
+		tt.clock.Step(200 * time.Millisecond)
+		tt.dynamic.ClearActions()
+	}
+	clear(tt.queue.delays)
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	w := tt.ec.workloads
+	total := 0
+	for name, size := range map[string]func() (int, int){"owners": w.owners.Size, "done": w.done.Size, "lookups": w.lookups.Size, "unknown": w.unknownResources.Size, "stranded": w.stranded.Size} {
+		entries, bytes := size()
+		t.Logf("%s: %d entries, counted as %d bytes", name, entries, bytes)
+		assert.LessOrEqual(t, bytes, maxNamespaceBytes, name)
+		total += bytes
+	}
+	t.Logf("heap grew by %d bytes, counted as %d", int64(after.HeapAlloc)-int64(before.HeapAlloc), total)
+	assert.Less(t, total, 1024*1024)
+	assert.NotZero(t, total)
+}
+
+// TestManyLookups ensures that what is named in the claims of one tenant is limited, too.
+func TestManyLookups(t *testing.T) {
+	tt := newWorkloadTest(t, workloadsEnabled)
+	w := tt.ec.workloads
+	for i := range 10000 {
+		ref := customRef
+		ref.Name = fmt.Sprintf("%0250d", i)
+		w.lookups.Add(testNamespace, workloadRef{testNamespace, ref}.key(), &lookupResult{observed: &observedWorkload{}}, time.Hour)
+	}
+	_, bytes := w.lookups.Size()
+	assert.LessOrEqual(t, bytes, maxLookupBytes)
+}
+
+// TestUnknownOwner ensures that users are told once why it is not known to which workload a pod belongs.
+func TestUnknownOwner(t *testing.T) {
+	group := customWorkload("Group", "group", "group-1")
+	for name, test := range map[string]struct {
+		pod    *v1.Pod
+		err    error
+		expect string
+	}{
+		"absent":       {pod: controlledBy(boundPod, "example.com/v1", "Group", group), expect: `owner Group "group" does not exist`},
+		"forbidden":    {pod: controlledBy(boundPod, "example.com/v1", "Group", group), err: forbidden, expect: `owner Group "group" may not be looked at`},
+		"unknown-kind": {pod: controlledBy(boundPod, "example.com/v1", "Unknown", group), expect: `owner Unknown "group" is of a kind that is not served`},
+		"too-long":     {pod: controlledBy(boundPod, "example.com/v1", "Group", &metav1.ObjectMeta{Name: strings.Repeat("x", 1000)}), expect: "an owner reference is too long"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			claim := workloadClaim(jobRef)
+			tt := newWorkloadTest(t, workloadsEnabled, claim, test.pod, job)
+			tt.dynamic.PrependReactor("get", "*", func(k8stesting.Action) (bool, apiruntime.Object, error) { return test.err != nil, nil, test.err })
+			for range 3 {
+				assert.False(t, tt.ec.mustReserve(tt, test.pod, claim))
+			}
+			require.Len(t, tt.recorder.Events, 1)
+			event := <-tt.recorder.Events
+			assert.Contains(t, event, "Warning UnknownOwner cannot tell whether pod \"bound\" belongs to jobs.batch \"training\": ")
+			assert.Contains(t, event, test.expect)
+			assert.LessOrEqual(t, len(tt.requests()), 1)
+		})
+	}
+}
+
+// TestStrandedPodIsNoUser covers what may be a pod that cannot run, and whether it keeps the claim from being released.
+func TestStrandedPodIsNoUser(t *testing.T) {
+	started := func(change func(*v1.PodStatus)) *v1.Pod {
+		pod := boundPod.DeepCopy()
+		change(&pod.Status)
+		return pod
+	}
+	elsewhere := claimForNode(workloadClaim(jobRef), "other")
+	for name, test := range map[string]struct {
+		claim  *resourceapi.ResourceClaim
+		pod    *v1.Pod
+		nodes  []apiruntime.Object
+		expect bool
+	}{
+		"elsewhere":   {claim: elsewhere, pod: boundPod, nodes: []apiruntime.Object{makeNode(nodeName), makeNode("other")}, expect: true},
+		"deleted":     {claim: deleted(elsewhere), pod: boundPod, nodes: []apiruntime.Object{makeNode(nodeName)}, expect: true},
+		"same-node":   {claim: claimForNode(workloadClaim(jobRef), nodeName), pod: boundPod, nodes: []apiruntime.Object{makeNode(nodeName)}},
+		"all-nodes":   {claim: workloadClaim(jobRef), pod: boundPod, nodes: []apiruntime.Object{makeNode(nodeName)}},
+		"no-node":     {claim: elsewhere, pod: boundPod},
+		"terminating": {claim: elsewhere, pod: deleted(boundPod), nodes: []apiruntime.Object{makeNode(nodeName)}},
+		"sandbox": {claim: elsewhere, nodes: []apiruntime.Object{makeNode(nodeName)}, pod: started(func(status *v1.PodStatus) {
+			status.Conditions = []v1.PodCondition{{Type: v1.PodReadyToStartContainers, Status: v1.ConditionTrue}}
+		})},
+		"init-container": {claim: elsewhere, nodes: []apiruntime.Object{makeNode(nodeName)}, pod: started(func(status *v1.PodStatus) {
+			status.InitContainerStatuses = []v1.ContainerStatus{{State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}}}
+		})},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tt := newWorkloadTest(t, workloadsEnabled, append(test.nodes, test.claim, completeJob, test.pod)...)
+			tt.mustSync()
+			tt.syncPod(test.pod)
+			tt.mustSync()
+			require.NotEmpty(t, tt.getClaim().Status.ReservedFor, "informers might be outdated")
+			tt.clock.Step(strandedGracePeriod)
+			tt.syncPod(test.pod)
+			tt.mustSync()
+			if !test.expect {
+				assert.NotEmpty(t, tt.getClaim().Status.ReservedFor)
+				return
+			}
+			assert.Empty(t, tt.getClaim().Status.ReservedFor)
+			tt.syncCaches()
+			tt.mustSync()
+			tt.clock.Step(tt.ec.workloads.releasePause)
+			tt.mustSync()
+			assert.Nil(t, tt.getClaim().Status.Allocation)
+		})
+	}
+
+	// The node got its label after the pod was bound.
+	t.Run("started-later", func(t *testing.T) {
+		tt := newWorkloadTest(t, workloadsEnabled, elsewhere, completeJob, boundPod, makeNode(nodeName))
+		tt.syncPod(boundPod)
+		tt.clock.Step(strandedGracePeriod)
+		tt.syncPod(boundPod)
+		pod := boundPod.DeepCopy()
+		pod.Status.Phase = v1.PodRunning
+		tt.setPod(pod)
+		tt.mustSync()
+		assert.NotEmpty(t, tt.getClaim().Status.ReservedFor)
+	})
+}
+
+// TestIdleLimits covers claims that are not idle, and those which will not be for a long time.
+func TestIdleLimits(t *testing.T) {
+	t.Run("forever", func(t *testing.T) {
+		tt := newWorkloadTest(t, workloadsEnabled, idleClaim(jobRef, "2562047h"), job)
+		assert.Equal(t, maxIdleRecheck, tt.mustSync())
+		tt.clock.Step(maxIdleRecheck)
+		assert.Equal(t, maxIdleRecheck, tt.mustSync())
+	})
+	gated := controlledBy(pendingPod, "batch/v1", "Job", job)
+	gated.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: "queue"}}
+	for name, test := range map[string]struct {
+		pod  *v1.Pod
+		idle bool
+	}{
+		"waits":       {pod: controlledBy(pendingPod, "batch/v1", "Job", job)},
+		"of-somebody": {pod: pendingPod, idle: true},
+		"gated":       {pod: gated, idle: true},
+		"deleted":     {pod: deleted(controlledBy(pendingPod, "batch/v1", "Job", job)), idle: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tt := newWorkloadTest(t, workloadsEnabled, idleClaim(jobRef, "1m"), job, test.pod)
+			assert.Equal(t, time.Minute, tt.mustSync())
+			tt.clock.Step(time.Minute)
+			delay := tt.mustSync()
+			assert.Equal(t, test.idle, len(tt.getClaim().Status.ReservedFor) == 0)
+			if test.idle {
+				return
+			}
+			assert.Equal(t, time.Minute, delay)
+			tt.removePod(test.pod)
+			tt.mustSync()
+			tt.clock.Step(time.Minute)
+			tt.mustSync()
+			assert.Empty(t, tt.getClaim().Status.ReservedFor)
+		})
+	}
+}
+
+// TestOldAnswer ensures that which pods used a claim at some time is not the answer to a later question.
+func TestOldAnswer(t *testing.T) {
+	finished := finishedCustom("Complete", "True")
+	tt := newWorkloadTest(t, workloadsEnabled, workloadClaim(customRef), finished)
+	var lists []func()
+	tt.ec.workloads.users.spawn = func(run func()) { lists = append(lists, run) }
+	update := func(obj *unstructured.Unstructured) {
+		tt.ExpectNoError(tt.dynamic.Tracker().Update(schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "trainings"}, obj, testNamespace))
+		tt.clock.Step(10 * time.Second)
+	}
+	tt.mustSync()
+	require.Len(t, lists, 1)
+	lists[0]()
+
+	// It starts over, a pod is bound that is not in the cache yet, and it finishes again.
+	update(custom)
+	tt.mustSync()
+	tt.create(boundPod)
+	update(finished)
+	tt.mustSync()
+	require.NotEmpty(t, tt.getClaim().Status.ReservedFor)
+	require.Len(t, lists, 2)
+	lists[1]()
+	tt.mustSync()
+	require.NotEmpty(t, tt.getClaim().Status.ReservedFor)
+}
+
+// TestListPages ensures that pods are found on any page, and that an expired list is repeated.
+func TestListPages(t *testing.T) {
+	for name, test := range map[string]struct {
+		expired bool
+		visits  int
+	}{
+		"pages":   {visits: 2},
+		"expired": {expired: true, visits: 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tt := newWorkloadTest(t, workloadsEnabled)
+			calls := 0
+			tt.client.PrependReactor("list", "pods", func(k8stesting.Action) (bool, apiruntime.Object, error) {
+				calls++
+				switch {
+				case calls == 1:
+					return true, &v1.PodList{ListMeta: metav1.ListMeta{Continue: "more"}, Items: []v1.Pod{*otherPod}}, nil
+				case calls == 2 && test.expired:
+					return true, nil, apierrors.NewResourceExpired("too old")
+				case calls == 3:
+					return true, &v1.PodList{Items: []v1.Pod{*otherPod, *runningPod}}, nil
+				default:
+					return true, &v1.PodList{Items: []v1.Pod{*runningPod}}, nil
+				}
+			})
+			var visited []string
+			tt.ExpectNoError(tt.ec.listUsers(tt, testNamespace, func(pod *v1.Pod) bool {
+				visited = append(visited, pod.Name)
+				return true
+			}))
+			assert.Len(t, visited, test.visits)
+			assert.Equal(t, runningPod.Name, visited[len(visited)-1])
+
+			calls = 0
+			tt.ExpectNoError(tt.ec.listUsers(tt, testNamespace, func(pod *v1.Pod) bool { return false }))
+			assert.Equal(t, 1, calls, "not more than necessary")
+		})
+	}
+	var ns namespaceUsers
+	assert.Equal(t, listPause, ns.finish(0, nil))
+	assert.Equal(t, 20*time.Second, ns.finish(5*time.Second, nil))
+	assert.Equal(t, maxListPause, ns.finish(time.Minute, nil))
+}
+
+// TestUnknownInOneNamespace ensures that an answer for one namespace is not one for others.
+func TestUnknownInOneNamespace(t *testing.T) {
+	tt := newWorkloadTest(t, workloadsEnabled)
+	w := tt.ec.workloads
+	resource := schema.GroupResource{Group: "example.com", Resource: "trainings"}
+	w.addUnknownResource("a", resource, errors.New("404 page not found"))
+	_, wait := w.unknownResource("a", resource)
+	assert.Equal(t, w.retryInterval, wait)
+	_, wait = w.unknownResource("b", resource)
+	assert.Zero(t, wait)
+}
+
+// TestSucceededFalse covers custom resources that have failed, or are not done yet.
+func TestSucceededFalse(t *testing.T) {
+	obj := finishedCustom("Succeeded", "False")
+	assert.Empty(t, finishedCondition(obj))
+	obj.Object["status"].(map[string]interface{})["completionTime"] = "2026-01-01T00:00:00Z"
+	assert.Equal(t, "not Succeeded", finishedCondition(obj))
+	assert.Equal(t, "Finished", finishedCondition(finishedCustom("Finished", "True")))
+	assert.Empty(t, finishedCondition(finishedCustom("Finished", "False")))
+	assert.Equal(t, workloadActive, workloadStatusOf(&batchv1.Job{}).state)
+}
