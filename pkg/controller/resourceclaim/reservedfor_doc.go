@@ -25,6 +25,7 @@ package resourceclaim
 //	| reservedfor_decide.go    | whether an entry in status.reservedFor is kept. A function of facts     |
 //	| reservedfor_review.go    | gathers those facts for a claim, and does what was decided             |
 //	| reservedfor_users.go     | whether a pod uses a claim, according to informer and API server       |
+//	| owners                   | a package of its own, shared with the scheduler: which owner references are followed |
 //	| reservedfor_pods.go      | to which workload a pod belongs, and whether a pod is stranded         |
 //	| reservedfor_workloads.go | whether a workload can still start pods                                |
 //	| reservedfor_lookup.go    | asks the API server for workloads, with limits                         |

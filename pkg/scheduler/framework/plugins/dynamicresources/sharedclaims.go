@@ -21,6 +21,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -70,6 +71,11 @@ type admitFunc func(claim *resourceapi.ResourceClaim, ref resourceapi.ResourceCl
 // sharedClaim is what PreFilter finds out about a claim that might be used by several
 // pods.
 type sharedClaim struct {
+	// podUID is set for all claims of users, and listsPod if it is the pod that gets added to
+	// status.reservedFor, unless there is a reservation function.
+	podUID   types.UID
+	listsPod bool
+
 	// shared is true if other pods might also use the claim.
 	shared bool
 
@@ -153,7 +159,9 @@ func (pl *DynamicResources) prepareSharedClaims(logger klog.Logger, pod *v1.Pod,
 		return
 	}
 	for index, claim := range claims.allUserClaims() {
+		s.informationsForClaim[index].podUID = pod.UID
 		if mayBeShared(claim) || isInGroup(pod) {
+			s.informationsForClaim[index].listsPod = claims.getBinding(index, pod).UID == pod.UID
 			pl.prepareSharedClaim(logger, pod, s, claims, index)
 		}
 	}
@@ -217,6 +225,9 @@ func (pl *DynamicResources) sharePendingAllocations(logger klog.Logger, state *s
 			pl.releasePendingAllocation(state, index)
 		}
 	}
+	for index := range state.claims.allUserClaims() {
+		pl.trackSharer(state, index)
+	}
 	return nil
 }
 
@@ -224,11 +235,12 @@ func (pl *DynamicResources) sharePendingAllocations(logger klog.Logger, state *s
 // allocation anymore. Calling it more than once is okay, only the first
 // call has an effect. It returns true if the allocation is not in flight anymore
 // because this was the last pod.
-func (pl *DynamicResources) releasePendingAllocation(state *stateData, index int) bool {
+func (pl *DynamicResources) releasePendingAllocation(state *stateData, index int) (deleted bool) {
 	if !pl.fts.EnableDRASharedClaims {
 		return pl.pendingAllocations().MaybeRemoveClaimPendingAllocation(state.claims.get(index).UID, false)
 	}
 
+	pl.untrackSharer(state, index)
 	info := &state.informationsForClaim[index]
 	allocation := info.allocation
 	if allocation == nil {
@@ -243,7 +255,11 @@ func (pl *DynamicResources) releasePendingAllocation(state *stateData, index int
 	if current := pl.pendingAllocations().GetPendingAllocation(claimUID); current != nil && current != allocation {
 		return false
 	}
-	return pl.pendingAllocations().MaybeRemoveClaimPendingAllocation(claimUID, false)
+	deleted = pl.pendingAllocations().MaybeRemoveClaimPendingAllocation(claimUID, false)
+	if deleted && !pl.isAllocatedInCache(state.claims.get(index)) {
+		pl.claimReserver.inFlight.withdraw(info.podUID, time.Now())
+	}
+	return deleted
 }
 
 // isAllocatedInCache returns true if the given incarnation of the claim is known to be allocated.
@@ -256,7 +272,7 @@ func (pl *DynamicResources) isAllocatedInCache(claim *resourceapi.ResourceClaim)
 // cannot be reserved for it.
 func (pl *DynamicResources) isFull(pod *v1.Pod, claim *resourceapi.ResourceClaim) bool {
 	return claim.Status.Allocation != nil &&
-		!resourceclaim.CanBeReserved(claim) &&
+		(!resourceclaim.CanBeReserved(claim) || pl.claimReserver.inFlight.isFull(claim, pod.UID)) &&
 		!pl.isReservedForPod(pod, claim)
 }
 
@@ -278,7 +294,7 @@ func (pl *DynamicResources) checkCanBeReserved(logger klog.Logger, pod *v1.Pod, 
 }
 
 func claimFullMessage(claim *resourceapi.ResourceClaim) string {
-	return fmt.Sprintf("resourceclaim in use: %s is already reserved for %d consumers, more are not possible; only a claim with spec.reservedFor which was created and allocated while the DRAReservedForWorkloads feature gate was enabled in kube-apiserver and kube-scheduler can be shared by more pods", klog.KObj(claim), resourceapi.ResourceClaimReservedForMaxSize)
+	return fmt.Sprintf("resourceclaim in use: %s is already reserved for %d consumers or about to be, more are not possible; only a claim with spec.reservedFor which was created and allocated while the DRAReservedForWorkloads feature gate was enabled in kube-apiserver and kube-scheduler can be shared by more pods", klog.KObj(claim), resourceapi.ResourceClaimReservedForMaxSize)
 }
 
 // statusClaimFull returns the result of PreBind for an error from bindClaim which is

@@ -111,7 +111,10 @@ func TestSharedClaimsPreFlight(t *testing.T) {
 	})
 
 	syncTest(t, "full", func(tCtx ktesting.TContext) {
-		tc, first, others := setUp(tCtx, newAllocatedSharedClaim(podReferences(resourceapi.ResourceClaimReservedForMaxSize-1)...))
+		tc, first, others := setUp(tCtx, newAllocatedSharedClaim(podReferences(resourceapi.ResourceClaimReservedForMaxSize-3)...))
+		tc.change(func(claim *resourceapi.ResourceClaim) {
+			claim.Status.ReservedFor = podReferences(resourceapi.ResourceClaimReservedForMaxSize - 1)
+		})
 		release := startPreBind(tc, first)
 		result := startPreFlight(tCtx, others)
 		release()

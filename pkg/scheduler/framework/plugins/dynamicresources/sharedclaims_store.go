@@ -60,6 +60,8 @@ type claimReserver struct {
 	// store sets result or err for all requests, which are for the same claim.
 	store func(ctx context.Context, requests []*claimReservation)
 
+	inFlight inFlight
+
 	// looks limits how many uncertain claims are being looked at at the same time.
 	looks chan struct{}
 

@@ -829,13 +829,14 @@ func TestFullClaim(t *testing.T) {
 		require.Nil(tCtx, tc.schedule(newSharingPod("other-pod-3")).bind(tCtx))
 	})
 
-	// More pods at once than what the claim has room for.
+	// Some other scheduler takes places for which pods are on their way already.
 	syncTest(t, "prebind", func(tCtx ktesting.TContext) {
-		tc := newSharedClaimsTest(tCtx, sharedClaimsFeatures(), []*resourceapi.ResourceClaim{newAllocatedSharedClaim(podReferences(maxSize - 3)...)})
+		tc := newSharedClaimsTest(tCtx, sharedClaimsFeatures(), []*resourceapi.ResourceClaim{newAllocatedSharedClaim(podReferences(maxSize - 5)...)})
 		var cycles []*podCycle
 		for i := range 5 {
 			cycles = append(cycles, tc.schedule(newSharingPod(fmt.Sprintf("pod-%d", i))))
 		}
+		tc.change(func(claim *resourceapi.ResourceClaim) { claim.Status.ReservedFor = podReferences(maxSize - 3) })
 		statuses := tc.bindAll(cycles)
 		requireAllBound(tCtx, statuses[0:3])
 		for _, status := range statuses[3:] {
