@@ -73,7 +73,14 @@ func (pl *DynamicResources) initReservedFor(ctx context.Context) error {
 		return errors.New("the DRAReservedForWorkloads feature gate of kube-scheduler depends on the DRASharedClaims feature gate, which is off: turn that on, or DRAReservedForWorkloads off")
 	}
 	metrics.RegisterReservedFor()
-	pl.claimUsers = newClaimUsers(pl.fh, pl.claimExists)
+	if err := pl.watchResourceSlices(&pl.slicesByPool); err != nil {
+		return fmt.Errorf("watch ResourceSlices: %w", err)
+	}
+	claimUsers, err := newClaimUsers(pl.fh, pl.claimExists)
+	if err != nil {
+		return err
+	}
+	pl.claimUsers = claimUsers
 	owners, err := newOwnerResolver(ctx, pl.fh)
 	if err != nil {
 		return err

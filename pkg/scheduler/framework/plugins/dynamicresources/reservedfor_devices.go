@@ -55,23 +55,40 @@ func (pl *DynamicResources) checkDevices(logger klog.Logger, pod *v1.Pod, claim 
 
 // unfitDevice returns why no new pod should use the allocation, empty if it may be used.
 func (pl *DynamicResources) unfitDevice(claim *resourceapi.ResourceClaim) (string, error) {
+	// Almost always the devices are as they were. Looking at the few slices of their pools
+	// proves that. These may be a little behind, and no event would come if a pod had to
+	// wait because of that. Therefore everything else is decided by the list.
+	reason, found := pl.unfitDeviceIn(claim, pl.slicesByPool.get)
+	if found && reason == "" {
+		return "", nil
+	}
 	slices, err := pl.resourceSlices()
 	if err != nil {
 		return "", fmt.Errorf("list ResourceSlices: %w", err)
 	}
+	reason, _ = pl.unfitDeviceIn(claim, func(poolID) []*resourceapi.ResourceSlice { return slices })
+	return reason, nil
+}
+
+// unfitDeviceIn does the same as unfitDevice for the given slices. slicesOf may return more than those of
+// the pool. found is false if a device is in none of them.
+func (pl *DynamicResources) unfitDeviceIn(claim *resourceapi.ResourceClaim, slicesOf func(pool poolID) []*resourceapi.ResourceSlice) (reason string, found bool) {
+	found = true
 	for i := range claim.Status.Allocation.Devices.Results {
 		result := &claim.Status.Allocation.Devices.Results[i]
 		id := structured.MakeDeviceID(result.Driver, result.Pool, result.Device)
-		switch device, known := findDevice(slices, result); {
+		switch device, known := findDevice(slicesOf(poolID{result.Driver, result.Pool}), result); {
 		case device != nil:
 			if taint := pl.untoleratedTaint(claim, device, result); taint != "" {
-				return fmt.Sprintf("device %s has the taint %s", id, taint), nil
+				return fmt.Sprintf("device %s has the taint %s", id, taint), true
 			}
 		case known:
-			return fmt.Sprintf("device %s does not exist anymore", id), nil
+			return fmt.Sprintf("device %s does not exist anymore", id), false
+		default:
+			found = false
 		}
 	}
-	return "", nil
+	return "", found
 }
 
 // findDevice returns the allocated device, nil if it is not in any slice. Then known is true if

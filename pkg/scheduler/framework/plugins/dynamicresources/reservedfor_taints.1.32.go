@@ -20,10 +20,21 @@ package dynamicresources
 
 import (
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/client-go/tools/cache"
 )
 
 func (pl *DynamicResources) resourceSlices() ([]*resourceapi.ResourceSlice, error) {
 	return pl.draManager.ResourceSlices().List()
+}
+
+// watchResourceSlices registers a handler for what resourceSlices returns. It does nothing if something
+// else than the usual cache provides the slices, like in the Cluster Autoscaler.
+func (pl *DynamicResources) watchResourceSlices(handler cache.ResourceEventHandler) error {
+	if _, ok := pl.draManager.ResourceSlices().(*resourceSliceLister); !ok {
+		return nil
+	}
+	_, err := pl.fh.SharedInformerFactory().Resource().V1beta1().ResourceSlices().Informer().AddEventHandler(handler)
+	return err
 }
 
 func (pl *DynamicResources) untoleratedTaint(*resourceapi.ResourceClaim, *resourceapi.Device, *resourceapi.DeviceRequestAllocationResult) string {

@@ -20,6 +20,7 @@ import (
 	"fmt"
 
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 )
 
@@ -29,6 +30,17 @@ import (
 // resourceSlices returns all slices, with the taints of DeviceTaintRules.
 func (pl *DynamicResources) resourceSlices() ([]*resourceapi.ResourceSlice, error) {
 	return pl.draManager.ResourceSlices().ListWithDeviceTaintRules()
+}
+
+// watchResourceSlices registers a handler for what resourceSlices returns. It does nothing if something
+// else than the usual cache provides the slices, like in the Cluster Autoscaler.
+func (pl *DynamicResources) watchResourceSlices(handler cache.ResourceEventHandler) error {
+	lister, ok := pl.draManager.ResourceSlices().(*resourceSliceLister)
+	if !ok {
+		return nil
+	}
+	_, err := lister.tracker.AddEventHandler(handler)
+	return err
 }
 
 // untoleratedTaint returns a taint of the device because of which it would not be allocated

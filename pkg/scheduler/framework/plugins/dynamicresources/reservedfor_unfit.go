@@ -25,10 +25,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
-	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
@@ -58,9 +57,27 @@ const minUnfitClaims = 100
 // releaseRequestBackoff is for temporary failures of the API server.
 var releaseRequestBackoff = wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.1, Steps: 4}
 
+// assignedUsersIndex is the name of the index that has the pods which use a claim on a node.
+const assignedUsersIndex = "assignedUsersOfClaim"
+
+// assignedUsers is the function for that index. Its keys are "<namespace>/<name>" of claims.
+func assignedUsers(obj any) ([]string, error) {
+	pod, ok := obj.(*v1.Pod)
+	if !ok || pod.Spec.NodeName == "" || isDone(pod) {
+		return nil, nil
+	}
+	var keys []string
+	for _, podClaim := range pod.Spec.ResourceClaims {
+		if podClaim.ResourceClaimName != nil {
+			keys = append(keys, pod.Namespace+"/"+*podClaim.ResourceClaimName)
+		}
+	}
+	return keys, nil
+}
+
 // claimUsers knows which claims must not be released.
 type claimUsers struct {
-	podLister corelisters.PodLister
+	podIndexer cache.Indexer
 
 	// exists returns false for a claim which is gone.
 	exists func(name types.NamespacedName) bool
@@ -80,6 +97,9 @@ type unfitClaim struct {
 	// looking at all other pods is not necessary.
 	user *v1.Pod
 
+	// assumedOn is the node where a pod which uses the claim was about to be assigned to.
+	assumedOn string
+
 	// waiters are the pods which wait until the claim is not in use.
 	waiters map[types.UID]*v1.Pod
 
@@ -87,13 +107,20 @@ type unfitClaim struct {
 	requested string
 }
 
-func newClaimUsers(handle pluginHandle, exists func(name types.NamespacedName) bool) *claimUsers {
-	return &claimUsers{
-		podLister: handle.SharedInformerFactory().Core().V1().Pods().Lister(),
-		exists:    exists,
-		claims:    make(map[types.NamespacedName]*unfitClaim),
-		maxClaims: minUnfitClaims,
+func newClaimUsers(handle pluginHandle, exists func(name types.NamespacedName) bool) (*claimUsers, error) {
+	informer := handle.SharedInformerFactory().Core().V1().Pods().Informer()
+	// Another profile may have added it.
+	if _, found := informer.GetIndexer().GetIndexers()[assignedUsersIndex]; !found {
+		if err := informer.AddIndexers(cache.Indexers{assignedUsersIndex: assignedUsers}); err != nil {
+			return nil, fmt.Errorf("add index of the pods that use a claim: %w", err)
+		}
 	}
+	return &claimUsers{
+		podIndexer: informer.GetIndexer(),
+		exists:     exists,
+		claims:     make(map[types.NamespacedName]*unfitClaim),
+		maxClaims:  minUnfitClaims,
+	}, nil
 }
 
 // claimExists returns false for a claim which is not in the cache.
@@ -156,28 +183,23 @@ func (u *claimUsers) get(name types.NamespacedName) *unfitClaim {
 }
 
 func (u *claimUsers) isAssigned(name types.NamespacedName, unfit *unfitClaim) bool {
-	uses := func(pod *v1.Pod) bool {
-		return pod.Spec.NodeName != "" && !isDone(pod) && usesClaim(pod, name.Name)
-	}
 	if unfit.user != nil {
-		pod, err := u.podLister.Pods(name.Namespace).Get(unfit.user.Name)
-		if err == nil && uses(pod) {
+		obj, exists, err := u.podIndexer.GetByKey(name.Namespace + "/" + unfit.user.Name)
+		if pod, ok := obj.(*v1.Pod); err == nil && exists && ok && pod.Spec.NodeName != "" && !isDone(pod) && usesClaim(pod, name.Name) {
 			return true
 		}
 		unfit.user = nil
 	}
-	pods, err := u.podLister.Pods(name.Namespace).List(labels.Everything())
+	pods, err := u.podIndexer.ByIndex(assignedUsersIndex, name.String())
 	if err != nil {
 		// Cannot happen with an informer. Better safe than sorry.
 		return true
 	}
-	for _, pod := range pods {
-		if uses(pod) {
-			unfit.user = pod
-			return true
-		}
+	if len(pods) == 0 {
+		return false
 	}
-	return false
+	unfit.user, _ = pods[0].(*v1.Pod)
+	return true
 }
 
 // gone gets called for pods which do not use the claim anymore. It returns the pods which were waiting
@@ -212,6 +234,28 @@ func (u *claimUsers) start(claim *resourceapi.ResourceClaim) bool {
 	}
 	unfit.requested = claim.ResourceVersion
 	return true
+}
+
+// isRequested returns true if the release was requested for this revision of the claim.
+func (u *claimUsers) isRequested(claim *resourceapi.ResourceClaim) bool {
+	u.mutex.Lock()
+	defer u.mutex.Unlock()
+	unfit := u.claims[nameOf(claim)]
+	return unfit != nil && unfit.requested == claim.ResourceVersion
+}
+
+// assumedNode returns the node that was passed to setAssumedNode, empty if there is none.
+func (u *claimUsers) assumedNode(claim *resourceapi.ResourceClaim) string {
+	u.mutex.Lock()
+	defer u.mutex.Unlock()
+	return u.get(nameOf(claim)).assumedOn
+}
+
+// setAssumedNode remembers the node where isAssumed found a pod.
+func (u *claimUsers) setAssumedNode(claim *resourceapi.ResourceClaim, nodeName string) {
+	u.mutex.Lock()
+	defer u.mutex.Unlock()
+	u.get(nameOf(claim)).assumedOn = nodeName
 }
 
 // makeRoom drops what is known about claims which are gone. It looks for those each time that
@@ -269,6 +313,10 @@ func (pl *DynamicResources) requestReleaseUnlessUsed(logger klog.Logger, pod *v1
 	if pl.claimUsers.waitForUsers(pod, claim) {
 		return false
 	}
+	if len(claim.Status.ReservedFor) == 0 || pl.claimUsers.isRequested(claim) {
+		// A pod that got assumed since then cannot be bound before the claim is reserved again.
+		return true
+	}
 	if pl.isAssumed(claim) {
 		// That pod gets assigned to its node soon, or fails to be. No event says so.
 		time.AfterFunc(assumedRecheckInterval, func() {
@@ -278,7 +326,7 @@ func (pl *DynamicResources) requestReleaseUnlessUsed(logger klog.Logger, pod *v1
 		})
 		return false
 	}
-	if len(claim.Status.ReservedFor) > 0 && pl.claimUsers.start(claim) {
+	if pl.claimUsers.start(claim) {
 		logger.V(2).Info("Allocation does not fit anymore, requesting the release of ResourceClaim", "pod", klog.KObj(pod), "resourceclaim", klog.KObj(claim), "resourceVersion", claim.ResourceVersion)
 		go pl.requestRelease(klog.NewContext(pl.claimReserver.ctx, logger), pod, claim)
 	}
@@ -287,20 +335,37 @@ func (pl *DynamicResources) requestReleaseUnlessUsed(logger klog.Logger, pod *v1
 
 // isAssumed returns true if a pod that uses the claim is about to be assigned
 // to a node. It must only be called in a scheduling cycle.
+//
+// It looks at all pods, once for each revision of a claim. While it finds one, others that ask
+// only look at the node of that pod.
 func (pl *DynamicResources) isAssumed(claim *resourceapi.ResourceClaim) bool {
 	snapshot := pl.fh.SnapshotSharedLister()
 	if snapshot == nil {
 		return false
+	}
+	if nodeName := pl.claimUsers.assumedNode(claim); nodeName != "" {
+		if nodeInfo, err := snapshot.NodeInfos().Get(nodeName); err == nil && hasUser(nodeInfo, claim) {
+			return true
+		}
 	}
 	nodeInfos, err := snapshot.NodeInfos().List()
 	if err != nil {
 		return true
 	}
 	for _, nodeInfo := range nodeInfos {
-		for pod := range podsOn(nodeInfo) {
-			if pod.Namespace == claim.Namespace && usesClaim(pod, claim.Name) {
-				return true
-			}
+		if hasUser(nodeInfo, claim) {
+			pl.claimUsers.setAssumedNode(claim, nodeInfo.Node().Name)
+			return true
+		}
+	}
+	return false
+}
+
+// hasUser returns true if a pod on the node uses the claim.
+func hasUser(nodeInfo snapshotNode, claim *resourceapi.ResourceClaim) bool {
+	for pod := range podsOn(nodeInfo) {
+		if pod.Namespace == claim.Namespace && usesClaim(pod, claim.Name) {
+			return true
 		}
 	}
 	return false
