@@ -29,6 +29,7 @@ type (
 	orderFramework = framework.Framework
 	orderHandle    = fwk.Handle
 	orderPlugin    = fwk.Plugin
+	sharedLister   = fwk.SharedLister
 )
 
 func runPermit(ctx context.Context, fw framework.Framework, cycle *podCycle) *fwk.Status {

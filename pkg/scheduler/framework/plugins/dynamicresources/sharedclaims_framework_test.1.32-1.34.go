@@ -29,6 +29,7 @@ type (
 	preFilterResult      = framework.PreFilterResult
 	resourceClaimTracker = framework.ResourceClaimTracker
 	sharedDRAManager     = framework.SharedDRAManager
+	sharedLister         = framework.SharedLister
 )
 
 func newTestReactor(tracker cgotesting.ObjectTracker) cgotesting.ReactionFunc {

@@ -29,6 +29,7 @@ type (
 	preFilterResult      = fwk.PreFilterResult
 	resourceClaimTracker = fwk.ResourceClaimTracker
 	sharedDRAManager     = fwk.SharedDRAManager
+	sharedLister         = fwk.SharedLister
 )
 
 func newTestReactor(tracker cgotesting.ObjectTracker) cgotesting.ReactionFunc {
