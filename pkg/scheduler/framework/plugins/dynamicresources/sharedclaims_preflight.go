@@ -65,6 +65,8 @@ func (pl *DynamicResources) preBindNotNeeded(ctx context.Context, state *stateDa
 			return false
 		}
 		latestClaims[index] = claim
+		// Unreserve has to find the entry for the pod, whatever happens to other claims.
+		state.claims.set(index, claim)
 	}
 	for _, claim := range latestClaims {
 		if hasAnyBindingCondition(claim.Status.Allocation) {

@@ -28,6 +28,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/kubernetes/test/utils/ktesting"
 )
@@ -121,6 +122,24 @@ func TestSharedClaimsPreFlight(t *testing.T) {
 		assert.Equal(tCtx, []bool{false, false}, result())
 		assert.True(tCtx, others[0].bind(tCtx).IsRejected(), "the pod has to wait until the claim is free")
 		assert.Len(tCtx, tc.claim().Status.ReservedFor, resourceapi.ResourceClaimReservedForMaxSize)
+	})
+
+	// The pod got into the list of one claim together with others, and not into that of the other claim. Then
+	// the PreBind of another plugin fails.
+	syncTest(t, "partly", func(tCtx ktesting.TContext) {
+		another := newAllocatedSharedClaim()
+		another.Name = "another"
+		tc := newSharedClaimsTest(tCtx, sharedClaimsFeatures(), []*resourceapi.ResourceClaim{newAllocatedSharedClaim(), another})
+		first, pod := tc.schedule(newSharingPod("pod-1")), newSharingPod("pod-2")
+		pod.Spec.ResourceClaims = append(pod.Spec.ResourceClaims, v1.PodResourceClaim{Name: "another", ResourceClaimName: &another.Name})
+		second := tc.schedule(pod)
+		release := startPreBind(tc, first)
+		result := startPreFlight(tCtx, []*podCycle{second})
+		release()
+		require.Equal(tCtx, []bool{false}, result())
+		require.Equal(tCtx, []string{"pod-1", "pod-2"}, tc.reservedFor())
+		second.unreserve()
+		assert.Equal(tCtx, []string{"pod-1"}, tc.reservedFor())
 	})
 
 	// PreBind has to wait for the device.
