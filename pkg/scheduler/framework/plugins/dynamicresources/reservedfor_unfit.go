@@ -318,12 +318,7 @@ func (pl *DynamicResources) requestReleaseUnlessUsed(logger klog.Logger, pod *v1
 		return true
 	}
 	if pl.isAssumed(claim) {
-		// That pod gets assigned to its node soon, or fails to be. No event says so.
-		time.AfterFunc(assumedRecheckInterval, func() {
-			if pl.claimReserver.ctx.Err() == nil {
-				pl.owners.activate(map[string]*v1.Pod{string(pod.UID): pod})
-			}
-		})
+		pl.recheckAssumed(pod)
 		return false
 	}
 	if pl.claimUsers.start(claim) {
@@ -331,6 +326,16 @@ func (pl *DynamicResources) requestReleaseUnlessUsed(logger klog.Logger, pod *v1
 		go pl.requestRelease(klog.NewContext(pl.claimReserver.ctx, logger), pod, claim)
 	}
 	return true
+}
+
+// recheckAssumed lets the pod try again soon because of one that is assumed. That pod gets assigned
+// to its node, or fails to be, and no event says so.
+func (pl *DynamicResources) recheckAssumed(pod *v1.Pod) {
+	time.AfterFunc(assumedRecheckInterval, func() {
+		if pl.claimReserver.ctx.Err() == nil {
+			pl.owners.activate(map[string]*v1.Pod{string(pod.UID): pod})
+		}
+	})
 }
 
 // isAssumed returns true if a pod that uses the claim is about to be assigned
