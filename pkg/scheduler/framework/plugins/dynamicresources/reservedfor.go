@@ -119,7 +119,7 @@ func (pl *DynamicResources) prepareReservedFor(ctx context.Context, pod *v1.Pod,
 		}
 
 		workload, err := pl.workloadReference(pod, claim)
-		if status := waitForWorkload(logger, pod, claim, workload, err); status != nil {
+		if status := pl.waitForWorkload(logger, pod, claim, workload, err); status != nil {
 			return status
 		}
 		binding := claims.getBinding(index, pod)
@@ -213,7 +213,7 @@ func mustNotDeallocate(claim *resourceapi.ResourceClaim) bool {
 }
 
 // waitForWorkload returns why the pod has to wait, nil if it does not have to.
-func waitForWorkload(logger klog.Logger, pod *v1.Pod, claim *resourceapi.ResourceClaim, workload *resourceapi.ResourceClaimConsumerReference, err error) *fwk.Status {
+func (pl *DynamicResources) waitForWorkload(logger klog.Logger, pod *v1.Pod, claim *resourceapi.ResourceClaim, workload *resourceapi.ResourceClaimConsumerReference, err error) *fwk.Status {
 	consumer := describeConsumer(claim.Spec.ReservedFor)
 	var reason string
 	switch {
@@ -221,7 +221,7 @@ func waitForWorkload(logger klog.Logger, pod *v1.Pod, claim *resourceapi.Resourc
 		return nil
 	case err == nil, noController(err) != "":
 		// The update of the claim when it gets reserved makes the pod schedulable.
-		reason = fmt.Sprintf(" and the pod does not belong to it (%s%s): waiting until a pod of %s has been scheduled", describeController(pod), noController(err), consumer)
+		reason = fmt.Sprintf(" and the pod does not belong to it (%s%s): waiting until a pod of %s has been scheduled", pl.describeMembership(pod, claim.Spec.ReservedFor), noController(err), consumer)
 	case apierrors.IsForbidden(err) && isReservedForWorkload(claim):
 		// Good enough: any pod may use the claim.
 		return nil

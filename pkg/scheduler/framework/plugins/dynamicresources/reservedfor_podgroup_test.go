@@ -68,7 +68,7 @@ func TestReservedForPodGroup(t *testing.T) {
 			workload:      podGroup,
 			pod:           groupedPod,
 			expectStatus:  fwk.UnschedulableAndUnresolvable,
-			expectMessage: "no controller",
+			expectMessage: "only with the DRAWorkloadResourceClaims feature gate, which is off",
 		},
 		"other-podgroup": {
 			workload:      podGroup,

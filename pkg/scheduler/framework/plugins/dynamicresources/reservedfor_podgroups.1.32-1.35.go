@@ -30,6 +30,14 @@ func (pl *DynamicResources) podGroupUID(*v1.Pod, *resourceapi.ResourceClaimWorkl
 	return "", nil
 }
 
+// describeMembership says what is known about what the pod belongs to.
+func (pl *DynamicResources) describeMembership(pod *v1.Pod, workload *resourceapi.ResourceClaimWorkloadReference) string {
+	if workload.APIGroup == "scheduling.k8s.io" && workload.Resource == "podgroups" {
+		return "this Kubernetes release has no PodGroups"
+	}
+	return describeController(pod)
+}
+
 // recordReleaseRequest tells users why the claim gets released.
 func (pl *DynamicResources) recordReleaseRequest(_ klog.Logger, pod *v1.Pod, claim *resourceapi.ResourceClaim) {
 	pl.fh.EventRecorder().Eventf(claim, pod, v1.EventTypeNormal, releaseRequestedReason, "Scheduling", releaseRequestedMessage, pod.Name)

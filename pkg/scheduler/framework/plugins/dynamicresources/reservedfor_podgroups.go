@@ -17,6 +17,8 @@ limitations under the License.
 package dynamicresources
 
 import (
+	"fmt"
+
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	schedulingapi "k8s.io/api/scheduling/v1beta1"
@@ -40,6 +42,20 @@ func (pl *DynamicResources) podGroupUID(pod *v1.Pod, workload *resourceapi.Resou
 		return "", err
 	}
 	return podGroup.UID, nil
+}
+
+// describeMembership says what is known about what the pod belongs to.
+func (pl *DynamicResources) describeMembership(pod *v1.Pod, workload *resourceapi.ResourceClaimWorkloadReference) string {
+	if workload.APIGroup != schedulingapi.GroupName || workload.Resource != "podgroups" {
+		return describeController(pod)
+	}
+	if !pl.fts.EnableDRAWorkloadResourceClaims {
+		return "the scheduler knows the PodGroups of pods only with the DRAWorkloadResourceClaims feature gate, which is off"
+	}
+	if pod.Spec.SchedulingGroup == nil || pod.Spec.SchedulingGroup.PodGroupName == nil {
+		return "no PodGroup"
+	}
+	return fmt.Sprintf("PodGroup is %q", *pod.Spec.SchedulingGroup.PodGroupName)
 }
 
 // recordReleaseRequest tells users why the claim gets released.
