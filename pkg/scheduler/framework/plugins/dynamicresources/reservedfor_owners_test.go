@@ -357,6 +357,20 @@ func TestOwnerResolverForgets(t *testing.T) {
 		require.Equal(tCtx, bytes, r.bytes)
 	})
 
+	// The queue needs more of a pod than its name.
+	syncTest(t, "activated", func(tCtx ktesting.TContext) {
+		pod := newReplicaSetPod("pod-1")
+		pod.Labels = map[string]string{"a": "b"}
+		tc := newReservedForTest(tCtx, reservedForFeatures(true), nil, pod)
+		var activated map[string]*v1.Pod
+		tc.p.owners.activate = func(pods map[string]*v1.Pod) { activated = pods }
+		_, err := tc.p.owners.controllerOf(pod, pod.OwnerReferences[0])
+		require.ErrorIs(tCtx, err, errOwnerPending)
+		synctest.Wait()
+		require.Len(tCtx, activated, 1)
+		require.Equal(tCtx, pod.Labels, activated[string(pod.UID)].Labels)
+	})
+
 	syncTest(t, "too-long", func(tCtx ktesting.TContext) {
 		long := newPodOf("long", controlledBy(replicaSetKind, strings.Repeat("x", 1000), "uid"))
 		tc := newReservedForTest(tCtx, reservedForFeatures(true), []*resourceapi.ResourceClaim{withReservedFor(newSharedClaim(), webDeployment)}, long)
