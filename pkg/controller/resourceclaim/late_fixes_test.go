@@ -44,7 +44,11 @@ func TestBackOff(t *testing.T) {
 		setupMetrics()
 		ec, err := newFixesTestController(klog.Background(), client, informers.NewSharedInformerFactory(client, 0))
 		require.NoError(t, err)
-		defer ec.queue.ShutDown()
+		defer func() {
+			ec.queue.ShutDown()
+			// Some goroutines of client-go only check once in a while whether they have to stop.
+			time.Sleep(time.Minute)
+		}()
 		var waited time.Duration
 		for range 30 {
 			start := time.Now()

@@ -218,11 +218,16 @@ func (r *ownerResolver) isWaiting(namespace, name string, uid types.UID) bool {
 	return err == nil && pod.UID == uid && pod.Spec.NodeName == ""
 }
 
-// podsNamed returns what the scheduling queue needs to find pods.
-func podsNamed(namespace string, names map[types.UID]string) map[string]*v1.Pod {
+// podsNamed returns what the scheduling queue needs to find pods. It looks at the group of a
+// pod, too. If a pod is not in the cache, then its name is tried.
+func (r *ownerResolver) podsNamed(namespace string, names map[types.UID]string) map[string]*v1.Pod {
 	pods := make(map[string]*v1.Pod, len(names))
 	for uid, name := range names {
-		pods[string(uid)] = &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: uid}}
+		pod, err := r.pods.Pods(namespace).Get(name)
+		if err != nil || pod.UID != uid {
+			pod = &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: uid}}
+		}
+		pods[string(uid)] = pod
 	}
 	return pods
 }
@@ -373,7 +378,7 @@ func (r *ownerResolver) refuse(pod *v1.Pod) {
 	namespace := pod.Namespace
 	ns.retry = time.AfterFunc(ownerMinTTL, func() {
 		r.mutex.Lock()
-		pods := podsNamed(namespace, ns.refused)
+		pods := r.podsNamed(namespace, ns.refused)
 		clear(ns.refused)
 		ns.retry = nil
 		r.mutex.Unlock()
@@ -518,7 +523,7 @@ func (r *ownerResolver) answer(entry *ownerEntry, controller *metav1.OwnerRefere
 	defer r.count(entry)
 	if changed {
 		entry.backoff = minOwnerBackoff
-		pods := podsNamed(entry.key.namespace, entry.waiters)
+		pods := r.podsNamed(entry.key.namespace, entry.waiters)
 		entry.waiters = nil
 		return pods
 	}

@@ -289,6 +289,12 @@ func TestOwnerResolverForgets(t *testing.T) {
 	syncTest(t, "many", func(tCtx ktesting.TContext) {
 		refused := newSharingPod("pod")
 		tc := newReservedForTest(tCtx, reservedForFeatures(true), nil, refused)
+		var gotRoom atomic.Bool
+		tc.p.owners.activate = func(pods map[string]*v1.Pod) {
+			if pods[string(refused.UID)] != nil {
+				gotRoom.Store(true)
+			}
+		}
 		blocked := &strictReader{ownerReader: tc.p.owners.reader}
 		blocked.cycle.Lock()
 		tc.p.owners.reader = blocked
@@ -296,7 +302,7 @@ func TestOwnerResolverForgets(t *testing.T) {
 			return controlledBy(replicaSetKind, fmt.Sprintf("forged-%d", i), types.UID(fmt.Sprintf("forged-%d", i)))[0]
 		}
 		room := 0
-		for ; ; room++ {
+		for ; room < 3000; room++ {
 			_, err := tc.p.owners.controllerOf(newSharingPod(fmt.Sprintf("pod-%d", room)), owner(room))
 			if err != nil && !errors.Is(err, errOwnerPending) {
 				break
@@ -306,7 +312,7 @@ func TestOwnerResolverForgets(t *testing.T) {
 		require.Less(tCtx, room, 2000)
 		_, err := tc.p.owners.controllerOf(refused, owner(room))
 		require.ErrorIs(tCtx, err, errTooManyOwners)
-		other := newSharingPod("pod")
+		other := newSharingPod("other-pod")
 		other.Namespace = "other"
 		_, err = tc.p.owners.controllerOf(other, owner(0))
 		require.ErrorIs(tCtx, err, errOwnerPending)
@@ -315,7 +321,7 @@ func TestOwnerResolverForgets(t *testing.T) {
 		blocked.cycle.Unlock()
 		time.Sleep(time.Minute) // fake time
 		synctest.Wait()
-		require.True(tCtx, tc.takeActivated(refused))
+		require.True(tCtx, gotRoom.Load())
 		_, err = tc.p.owners.controllerOf(newSharingPod("pod"), owner(room))
 		require.ErrorIs(tCtx, err, errOwnerPending)
 		time.Sleep(2 * ownerUnusedTTL)
@@ -355,6 +361,20 @@ func TestOwnerResolverForgets(t *testing.T) {
 			bytes += entry.size()
 		}
 		require.Equal(tCtx, bytes, r.bytes)
+	})
+
+	// The queue needs more of a pod than its name.
+	syncTest(t, "activated", func(tCtx ktesting.TContext) {
+		pod := newReplicaSetPod("pod-1")
+		pod.Labels = map[string]string{"a": "b"}
+		tc := newReservedForTest(tCtx, reservedForFeatures(true), nil, pod)
+		var activated map[string]*v1.Pod
+		tc.p.owners.activate = func(pods map[string]*v1.Pod) { activated = pods }
+		_, err := tc.p.owners.controllerOf(pod, pod.OwnerReferences[0])
+		require.ErrorIs(tCtx, err, errOwnerPending)
+		synctest.Wait()
+		require.Len(tCtx, activated, 1)
+		require.Equal(tCtx, pod.Labels, activated[string(pod.UID)].Labels)
 	})
 
 	syncTest(t, "too-long", func(tCtx ktesting.TContext) {
