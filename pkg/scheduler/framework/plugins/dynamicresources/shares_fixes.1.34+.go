@@ -1,0 +1,34 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package dynamicresources
+
+import (
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/dynamic-resource-allocation/structured"
+)
+
+// withShares adds those devices of which shares were allocated that consume no capacity. The
+// allocator looks there for devices which are shared.
+func withShares(capacities structured.ConsumedCapacityCollection, shares sets.Set[structured.SharedDeviceID]) structured.ConsumedCapacityCollection {
+	for share := range shares {
+		deviceID := structured.DeviceID{Driver: share.Driver, Pool: share.Pool, Device: share.Device}
+		if _, found := capacities[deviceID]; !found {
+			capacities.Insert(structured.NewDeviceConsumedCapacity(deviceID, nil))
+		}
+	}
+	return capacities
+}

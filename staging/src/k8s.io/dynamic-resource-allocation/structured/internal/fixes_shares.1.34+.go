@@ -1,0 +1,24 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package internal
+
+// HasShares returns true if a device is among those of which shares were allocated. A driver may change
+// such a device so that it cannot be shared anymore. It still is.
+func HasShares[Shared ~map[ID]Capacity, ID comparable, Capacity any](shared Shared, id ID) bool {
+	_, found := shared[id]
+	return found
+}
