@@ -51,7 +51,7 @@ func TestSharedDeviceBecomesExclusive(t *testing.T) {
 			claims := []*resourceapi.ResourceClaim{newSharedClaim()}
 			if tcase.shareID != nil {
 				user := newAllocatedSharedClaim()
-				user.Name, user.UID = "user", "user"
+				user.Name = "user"
 				result := &user.Status.Allocation.Devices.Results[0]
 				result.ShareID, result.ConsumedCapacity = tcase.shareID, tcase.consumed
 				claims = append(claims, user)
