@@ -23,11 +23,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/client-go/tools/cache"
-	st "k8s.io/kubernetes/pkg/scheduler/testing"
 )
 
 func sliceOfPool(name, pool string) *resourceapi.ResourceSlice {
-	slice := st.MakeResourceSlice(nodeName, driver).Device("instance-1").Obj()
+	slice := workerNodeSlice.DeepCopy()
 	slice.Name, slice.Spec.Pool.Name = name, pool
 	return slice
 }
