@@ -76,7 +76,7 @@ func (pl *DynamicResources) initReservedFor(ctx context.Context) error {
 	if err := pl.watchResourceSlices(&pl.slicesByPool); err != nil {
 		return fmt.Errorf("watch ResourceSlices: %w", err)
 	}
-	claimUsers, err := newClaimUsers(pl.fh, pl.claimExists)
+	claimUsers, err := newClaimUsers(pl.fh, pl.cachedClaim)
 	if err != nil {
 		return err
 	}
@@ -222,7 +222,7 @@ func (pl *DynamicResources) waitForWorkload(logger klog.Logger, pod *v1.Pod, cla
 	case err == nil, noController(err) != "":
 		// The update of the claim when it gets reserved makes the pod schedulable.
 		reason = fmt.Sprintf(" and the pod does not belong to it (%s%s): waiting until a pod of %s has been scheduled", pl.describeMembership(pod, claim.Spec.ReservedFor), noController(err), consumer)
-	case apierrors.IsForbidden(err) && isReservedForWorkload(claim):
+	case (apierrors.IsForbidden(err) || errors.Is(err, errNoOwnerAccess)) && isReservedForWorkload(claim):
 		// Good enough: any pod may use the claim.
 		return nil
 	case apierrors.IsForbidden(err):

@@ -85,3 +85,29 @@ func TestReservedForIncarnations(t *testing.T) {
 		assert.Empty(tCtx, tc.listInFlightClaims())
 	})
 }
+
+// TestReservedForWithoutClient covers a plugin that cannot ask the API server, as in a simulation of the Cluster
+// Autoscaler: pods of a workload that uses its claim already fit, whatever their owners are.
+func TestReservedForWithoutClient(t *testing.T) {
+	for _, reserved := range []bool{true, false} {
+		syncTest(t, fmt.Sprint(reserved), func(tCtx ktesting.TContext) {
+			deployment := resourceapi.ResourceClaimConsumerReference{APIGroup: "apps", Resource: "deployments", Name: "web"}
+			claim := newWorkloadClaim()
+			if reserved {
+				ref := deployment
+				ref.UID = "web-uid"
+				claim = newWorkloadClaim(ref)
+			}
+			claim = withReservedFor(claim, deployment)
+			tc := newReservedForTest(tCtx, reservedForFeatures(true), []*resourceapi.ResourceClaim{claim})
+			tc.p.owners.reader = nil
+			_, status := tc.preFilter(newPodOf("pod-1", controlledBy(replicaSetKind, "web-1", "web-1-uid")))
+			if reserved {
+				require.Nil(tCtx, status)
+				return
+			}
+			require.Equal(tCtx, fwk.UnschedulableAndUnresolvable, status.Code())
+			assert.Contains(tCtx, status.Message(), "without access to the API server")
+		})
+	}
+}

@@ -250,6 +250,10 @@ func noController(err error) string {
 	return ", " + err.Error()
 }
 
+// errNoOwnerAccess is returned by a plugin without a configuration for clients, for example in a simulation
+// of the Cluster Autoscaler.
+var errNoOwnerAccess = errors.New("the scheduler plugin was started without access to the API server")
+
 // controllerOf returns the controller of an owner of the pod, nil if there is none. It
 // never blocks. If it returns an error or nil, then the pod gets activated
 // when that changes.
@@ -259,7 +263,7 @@ func (r *ownerResolver) controllerOf(pod *v1.Pod, owner metav1.OwnerReference) (
 		return nil, owners.Unresolved(owners.UnknownKind, owner, nil)
 	}
 	if r.reader == nil {
-		return nil, errors.New("the scheduler plugin was started without access to the API server")
+		return nil, errNoOwnerAccess
 	}
 
 	r.mutex.Lock()

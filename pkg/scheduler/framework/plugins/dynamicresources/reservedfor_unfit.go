@@ -27,7 +27,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
+	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
@@ -78,9 +80,10 @@ func assignedUsers(obj any) ([]string, error) {
 // claimUsers knows which claims must not be released.
 type claimUsers struct {
 	podIndexer cache.Indexer
+	nodeLister corelisters.NodeLister
 
-	// exists returns false for a claim which is gone.
-	exists func(name types.NamespacedName) bool
+	// claim returns nil for a claim which is gone.
+	claim func(name types.NamespacedName) *resourceapi.ResourceClaim
 
 	mutex sync.Mutex
 
@@ -107,7 +110,7 @@ type unfitClaim struct {
 	requested string
 }
 
-func newClaimUsers(handle pluginHandle, exists func(name types.NamespacedName) bool) (*claimUsers, error) {
+func newClaimUsers(handle pluginHandle, claim func(name types.NamespacedName) *resourceapi.ResourceClaim) (*claimUsers, error) {
 	informer := handle.SharedInformerFactory().Core().V1().Pods().Informer()
 	// Another profile may have added it.
 	if _, found := informer.GetIndexer().GetIndexers()[assignedUsersIndex]; !found {
@@ -117,16 +120,20 @@ func newClaimUsers(handle pluginHandle, exists func(name types.NamespacedName) b
 	}
 	return &claimUsers{
 		podIndexer: informer.GetIndexer(),
-		exists:     exists,
+		nodeLister: handle.SharedInformerFactory().Core().V1().Nodes().Lister(),
+		claim:      claim,
 		claims:     make(map[types.NamespacedName]*unfitClaim),
 		maxClaims:  minUnfitClaims,
 	}, nil
 }
 
-// claimExists returns false for a claim which is not in the cache.
-func (pl *DynamicResources) claimExists(name types.NamespacedName) bool {
-	_, err := pl.draManager.ResourceClaims().Get(name.Namespace, name.Name)
-	return err == nil
+// cachedClaim returns nil for a claim which is not in the cache.
+func (pl *DynamicResources) cachedClaim(name types.NamespacedName) *resourceapi.ResourceClaim {
+	claim, err := pl.draManager.ResourceClaims().Get(name.Namespace, name.Name)
+	if err != nil {
+		return nil
+	}
+	return claim
 }
 
 func nameOf(claim *resourceapi.ResourceClaim) types.NamespacedName {
@@ -183,9 +190,14 @@ func (u *claimUsers) get(name types.NamespacedName) *unfitClaim {
 }
 
 func (u *claimUsers) isAssigned(name types.NamespacedName, unfit *unfitClaim) bool {
+	claim := u.claim(name)
+	uses := func(obj any) bool {
+		pod, ok := obj.(*v1.Pod)
+		return ok && pod.Spec.NodeName != "" && !isDone(pod) && usesClaim(pod, name.Name) && !u.isStranded(pod, claim)
+	}
 	if unfit.user != nil {
 		obj, exists, err := u.podIndexer.GetByKey(name.Namespace + "/" + unfit.user.Name)
-		if pod, ok := obj.(*v1.Pod); err == nil && exists && ok && pod.Spec.NodeName != "" && !isDone(pod) && usesClaim(pod, name.Name) {
+		if err == nil && exists && uses(obj) {
 			return true
 		}
 		unfit.user = nil
@@ -195,11 +207,28 @@ func (u *claimUsers) isAssigned(name types.NamespacedName, unfit *unfitClaim) bo
 		// Cannot happen with an informer. Better safe than sorry.
 		return true
 	}
-	if len(pods) == 0 {
+	for _, obj := range pods {
+		if uses(obj) {
+			unfit.user, _ = obj.(*v1.Pod)
+			return true
+		}
+	}
+	return false
+}
+
+// isStranded returns true for a pod on a node for which the claim is not allocated. Its kubelet does not
+// start it. Should that be about to change, then the resourceclaim controller finds the pod and brings the
+// reservation back.
+func (u *claimUsers) isStranded(pod *v1.Pod, claim *resourceapi.ResourceClaim) bool {
+	if pod.Status.Phase == v1.PodRunning || claim == nil || claim.Status.Allocation == nil || claim.Status.Allocation.NodeSelector == nil {
 		return false
 	}
-	unfit.user, _ = pods[0].(*v1.Pod)
-	return true
+	node, err := u.nodeLister.Get(pod.Spec.NodeName)
+	if err != nil {
+		return false
+	}
+	selector, err := nodeaffinity.NewNodeSelector(claim.Status.Allocation.NodeSelector)
+	return err == nil && !selector.Match(node)
 }
 
 // gone gets called for pods which do not use the claim anymore. It returns the pods which were waiting
@@ -265,7 +294,7 @@ func (u *claimUsers) makeRoom() {
 		return
 	}
 	for name := range u.claims {
-		if !u.exists(name) {
+		if u.claim(name) == nil {
 			delete(u.claims, name)
 		}
 	}

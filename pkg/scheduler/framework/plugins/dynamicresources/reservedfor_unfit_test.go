@@ -77,9 +77,12 @@ func TestReservedForUnfit(t *testing.T) {
 		keep  bool
 	}{
 		"unused":          {},
-		"running-no-name": {claim: changed(newWorkloadClaim(workloadRefWithUID), selectNodes(labelledNodes)), pods: []apiruntime.Object{assigned(newJobPod("running"), nodeName)}, keep: true},
+		"running-no-name": {claim: changed(newWorkloadClaim(workloadRefWithUID), selectNodes(labelledNodes)), pods: []apiruntime.Object{withPhase(assigned(newJobPod("running"), nodeName), v1.PodRunning)}, keep: true},
 		"pending":         {pods: []apiruntime.Object{newJobPod("pending")}},
 		"running":         {pods: []apiruntime.Object{assigned(newJobPod("running"), nodeName)}, keep: true},
+		// The claim is allocated for the other node.
+		"stranded":        {claim: changed(newWorkloadClaim(workloadRefWithUID), selectNodes(labelledNodes)), pods: []apiruntime.Object{withPhase(assigned(newJobPod("stranded"), node2Name), v1.PodPending), workerNode2}},
+		"ran-elsewhere":   {claim: changed(newWorkloadClaim(workloadRefWithUID), selectNodes(labelledNodes)), pods: []apiruntime.Object{withPhase(assigned(newJobPod("running"), node2Name), v1.PodRunning), workerNode2}, keep: true},
 		"node-gone":       {pods: []apiruntime.Object{assigned(newJobPod("running"), "no-such-node")}, keep: true},
 		"foreign-running": {pods: []apiruntime.Object{assigned(newSharingPod("running"), nodeName)}, keep: true},
 		"succeeded":       {pods: []apiruntime.Object{withPhase(assigned(newJobPod("done"), nodeName), v1.PodSucceeded)}},
