@@ -56,7 +56,7 @@ func TestSharesWithoutCapacity(t *testing.T) {
 			feats := sharedClaimsFeatures()
 			feats.EnableDRAConsumableCapacity, feats.EnableDRAPartitionableDevices = true, true
 			busy, user := newAllocatedSharedClaim(), newAllocatedSharedClaim() // The node's other device is in use.
-			busy.Name, busy.UID, user.Name, user.UID = "busy", "busy", "user", "user"
+			busy.Name, user.Name = "busy", "user"
 			result := &user.Status.Allocation.Devices.Results[0]
 			result.Driver, result.Pool, result.Device = counterDriver, counterPool, used
 			result.ShareID = ptr.To(types.UID("5f9b5c6d-6a4e-4c9b-8f0a-2f6f1f1c7b1a"))
