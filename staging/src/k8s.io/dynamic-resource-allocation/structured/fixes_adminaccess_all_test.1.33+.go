@@ -18,6 +18,7 @@ package structured
 
 import (
 	"fmt"
+	"math"
 	"testing"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -35,6 +36,8 @@ func TestAllAsAlternative(t *testing.T) {
 		"it gets all after one that cannot be had":     {nil, []int64{4, 0}, "a,b,c"},
 		"it is the first one":                          {nil, []int64{0, 1}, "a,b,c"},
 		"nothing can be had":                           {[]string{"a", "b", "c"}, []int64{0, 1}, ""},
+		"the first one is for too many":                {nil, []int64{math.MaxInt64, 1}, "a"},
+		"the first one is for more than fit":           {nil, []int64{resourceapi.AllocationResultsMaxSize + 1, 2}, "a,b"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			request := resourceapi.DeviceRequest{Name: "r"}

@@ -18,6 +18,7 @@ package structured
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"testing"
 
@@ -31,6 +32,8 @@ func TestHugeCounts(t *testing.T) {
 		"sum is negative":  {math.MaxInt64, math.MaxInt64},
 		"sum is small":     {math.MaxInt64, math.MaxInt64, 3},
 		"both are too big": {1 << 40, 1 << 40},
+		"sum is zero":      {1 << 62, 1 << 62, 1 << 62, 1 << 62},
+		"halves":           {math.MaxInt64/2 + 1, math.MaxInt64/2 + 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			claim := &resourceapi.ResourceClaim{}
@@ -44,5 +47,20 @@ func TestHugeCounts(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestCountLimit covers that a claim can have as many devices as the API allows.
+func TestCountLimit(t *testing.T) {
+	var names []string
+	for i := range resourceapi.AllocationResultsMaxSize {
+		names = append(names, fmt.Sprintf("device-%d", i))
+	}
+	claim := &resourceapi.ResourceClaim{}
+	claim.Spec.Devices.Requests = []resourceapi.DeviceRequest{newAdminRequest("r", resourceapi.DeviceAllocationModeExactCount, resourceapi.AllocationResultsMaxSize, nil)}
+	for implementation, results := range allocateForAdmin(t, []*resourceapi.ResourceSlice{adminSlice(names...)}, nil, []*resourceapi.ResourceClaim{claim}) {
+		if len(results) != 1 || len(results[0].Devices.Results) != resourceapi.AllocationResultsMaxSize {
+			t.Errorf("%s: want %d devices, got %v", implementation, resourceapi.AllocationResultsMaxSize, results)
+		}
 	}
 }
