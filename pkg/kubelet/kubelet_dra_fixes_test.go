@@ -41,7 +41,7 @@ func (cm *unprepareContainerManager) UnprepareDynamicResources(context.Context, 
 // TestUnprepareFailureEvent checks that a pod says why it does not end.
 func TestUnprepareFailureEvent(t *testing.T) {
 	recorder := record.NewFakeRecorder(2)
-	containerManager := &unprepareContainerManager{FakeContainerManager: cm.NewFakeContainerManager()}
+	containerManager := &unprepareContainerManager{FakeContainerManager: &cm.FakeContainerManager{}}
 	kl := &Kubelet{containerManager: containerManager, recorder: recorder}
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "pod", Namespace: "default"}}
 
