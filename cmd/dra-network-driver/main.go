@@ -142,6 +142,8 @@ func run(ctx context.Context, o options) error {
 
 	helper, err := kubeletplugin.Start(ctx, d,
 		kubeletplugin.DriverName(o.driverName),
+		// Nothing is known about the health of devices. Old kubelets do not have to hear of the service.
+		kubeletplugin.HealthService(false),
 		kubeletplugin.NodeName(o.nodeName),
 		kubeletplugin.KubeClient(client),
 		kubeletplugin.PluginDataDirectoryPath(o.dataDir),

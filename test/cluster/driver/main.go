@@ -209,6 +209,11 @@ func (d *driver) UnprepareResourceClaims(ctx context.Context, claims []kubeletpl
 	return results, nil
 }
 
+// WatchHealthStatus implements [kubeletplugin.DRAPlugin].
+func (d *driver) WatchHealthStatus(context.Context, chan<- kubeletplugin.DeviceHealthReport) error {
+	return kubeletplugin.ErrHealthNotSupported
+}
+
 // HandleError implements [kubeletplugin.DRAPlugin].
 func (d *driver) HandleError(ctx context.Context, err error, msg string) {
 	klog.FromContext(ctx).Error(err, msg)

@@ -233,6 +233,11 @@ func (d *Driver) HandleError(ctx context.Context, err error, msg string) {
 	}
 }
 
+// WatchHealthStatus implements [kubeletplugin.DRAPlugin]. The driver does not know the health of devices.
+func (d *Driver) WatchHealthStatus(context.Context, chan<- kubeletplugin.DeviceHealthReport) error {
+	return kubeletplugin.ErrHealthNotSupported
+}
+
 // ready returns a condition. The time is that at which the status changed.
 func (d *Driver) ready(before *Ready, status metav1.ConditionStatus, reason, message string) *Ready {
 	const limit = 32 * 1024 // of the API

@@ -1,0 +1,35 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package dra
+
+import (
+	v1 "k8s.io/api/core/v1"
+)
+
+// requestsOfExtendedResources returns the requests of the claim that was made for the
+// extended resources of the pod, by the name of the claim.
+func requestsOfExtendedResources(pod *v1.Pod, container *v1.Container) map[string][]string {
+	requests := make(map[string][]string)
+	if status := pod.Status.ExtendedResourceClaimStatus; status != nil {
+		for _, mapping := range status.RequestMappings {
+			if mapping.ContainerName == container.Name {
+				requests[status.ResourceClaimName] = append(requests[status.ResourceClaimName], mapping.RequestName)
+			}
+		}
+	}
+	return requests
+}
