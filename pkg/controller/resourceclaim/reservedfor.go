@@ -126,6 +126,9 @@ type workloads struct {
 	// stranded contains those pods which cannot run with a claim.
 	stranded *owners.Cache[strandedKey, strandedRecord]
 
+	// reports counts events about the same problem of the pods of a consumer.
+	reports *owners.Cache[reportKey, int]
+
 	// limiter is for looking up workloads which cannot be watched.
 	limiter *fairLimiter
 
@@ -135,6 +138,9 @@ type workloads struct {
 	mutex sync.Mutex
 	// claims contains those claims for which something needs to be remembered.
 	claims map[types.NamespacedName]*claimState
+	// generated contains claims which are being created for the consumers of pods, or were
+	// a short while ago.
+	generated map[types.NamespacedName]*generatedClaim
 	// mapperReset is when restMapper was last reset.
 	mapperReset time.Time
 }
@@ -158,6 +164,7 @@ func newWorkloads(features Features) *workloads {
 		kinds:          builtinWorkloadKinds(features),
 		informers:      make(map[schema.GroupResource]cache.SharedIndexInformer),
 		claims:         make(map[types.NamespacedName]*claimState),
+		generated:      make(map[types.NamespacedName]*generatedClaim),
 	}
 	w.setClock(clock.RealClock{})
 	if features.ReservedForWorkloads {
@@ -180,6 +187,7 @@ func (w *workloads) setClock(c clock.Clock) {
 		return len(key.APIGroup) + len(key.Resource) + len(key.Name) + len(key.UID)
 	})
 	w.stranded = newCache(c, func(key strandedKey, _ strandedRecord) int { return len(key.pod) + len(key.claim) })
+	w.reports = newCache(c, reportKey.size)
 	w.limiter = newFairLimiter(c, lookupsPerSecond)
 	w.users = newUserLists(c)
 }

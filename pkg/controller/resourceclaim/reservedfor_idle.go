@@ -46,6 +46,9 @@ type idleness struct {
 // when idle.
 func (ec *Controller) checkAnnotation(claim *resourceapi.ResourceClaim) idleness {
 	value, ok := claim.Annotations[resourceclaim.ReleaseWhenIdleAnnotation]
+	if !ok && resourceclaim.GeneratedForOf(claim) != nil {
+		value, ok = resourceclaim.DefaultGeneratedReleaseWhenIdle.String(), true
+	}
 	if !ok || !ec.isWorkloadClaim(claim) {
 		return idleness{}
 	}

@@ -18,6 +18,7 @@ package resourceclaim
 
 import (
 	"context"
+	"fmt"
 
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -62,6 +63,21 @@ func (ec *Controller) podGroupUID(pod *v1.Pod, workload *resourceapi.ResourceCla
 		return "", err
 	}
 	return podGroup.GetUID(), nil
+}
+
+// templateForPodGroup returns the template of a claim for a PodGroup. Upstream generates one for the
+// group: that is also what a template with PodGroups in spec.spec.reservedFor asks for.
+func templateForPodGroup(template *resourceapi.ResourceClaimTemplate) (*resourceapi.ResourceClaimTemplate, error) {
+	ref := template.Spec.Spec.ReservedFor
+	if ref == nil {
+		return template, nil
+	}
+	if gr := (schema.GroupResource{Group: ref.APIGroup, Resource: ref.Resource}); gr != podGroupResource {
+		return nil, fmt.Errorf("ResourceClaimTemplate %q is for %s because of spec.spec.reservedFor, but a PodGroup uses it; remove the claim from the PodGroup, or use a template without the field", template.Name, gr)
+	}
+	template = template.DeepCopy()
+	template.Spec.Spec.ReservedFor = nil
+	return template, nil
 }
 
 // bindTo determines for what an allocated claim must be reserved when mustReserve

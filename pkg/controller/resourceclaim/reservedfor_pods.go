@@ -156,21 +156,9 @@ func (ec *Controller) mightStartPods(ctx context.Context, ref workloadRef, mayLo
 		return false, errLookupNeeded
 	}
 
-	status := w.recentStatus(ref, w.pollInterval)
-	if status == nil {
-		// In contrast to other lookups, this one is for a UID which was chosen by
-		// whoever created the pod. Therefore it's always limited.
-		if cached != nil {
-			if wait := w.limiter.tryAccept(ref.namespace); wait > 0 {
-				return false, lookupDeferredError{wait}
-			}
-		}
-		result, err := ec.lookUpWorkload(ctx, ref)
-		if err != nil {
-			return false, err
-		}
-		newStatus := result.statusOf(ref.UID)
-		status = &newStatus
+	status, err := ec.currentStatus(ctx, ref)
+	if err != nil {
+		return false, err
 	}
 	switch status.state {
 	case workloadActive:

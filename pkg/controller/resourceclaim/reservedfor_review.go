@@ -74,6 +74,9 @@ type reviewedEntry struct {
 // (for each pod of the workload which ends).
 func (ec *Controller) reviewWorkloads(ctx context.Context, claim *resourceapi.ResourceClaim) *workloadReview {
 	r := &workloadReview{ec: ec, claim: claim}
+	if err := ec.endGenerated(ctx, claim); err != nil {
+		r.errs = append(r.errs, err)
+	}
 	if !ec.checksWorkloads(claim) {
 		return r
 	}

@@ -125,14 +125,22 @@ func (w *workloads) forget(name types.NamespacedName) {
 // was remembered after that would be remembered for ever.
 func (ec *Controller) forgetRemovedClaim(namespace, name string) {
 	w := ec.workloads
-	w.mutex.Lock()
-	defer w.mutex.Unlock()
 	key := types.NamespacedName{Namespace: namespace, Name: name}
-	state := w.claims[key]
-	if state == nil {
+	w.mutex.Lock()
+	state, generated := w.claims[key], w.generated[key]
+	w.mutex.Unlock()
+	if state == nil && generated == nil {
 		return
 	}
 	claim, err := ec.claimLister.ResourceClaims(namespace).Get(name)
+	if apierrors.IsNotFound(err) {
+		ec.retryGenerated(key)
+	}
+	if state == nil {
+		return
+	}
+	w.mutex.Lock()
+	defer w.mutex.Unlock()
 	if apierrors.IsNotFound(err) || err == nil && claim.UID != state.uid {
 		w.dropState(key)
 	}
@@ -140,6 +148,7 @@ func (ec *Controller) forgetRemovedClaim(namespace, name string) {
 
 // observeClaim gets called for each claim event before the claim gets enqueued.
 func (ec *Controller) observeClaim(oldClaim, newClaim *resourceapi.ResourceClaim) {
+	ec.observeGenerated(oldClaim, newClaim)
 	w := ec.workloads
 	w.mutex.Lock()
 	defer w.mutex.Unlock()

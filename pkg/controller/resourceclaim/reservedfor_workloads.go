@@ -313,7 +313,8 @@ func (ec *Controller) enqueueClaimsOfWorkload(logger klog.Logger, claimIndexer c
 // enqueuePodsOfWorkload gets called when something which controls pods, for example
 // a ReplicaSet, was adopted. Pods which are running already then belong to another
 // workload than before, which has to be listed as long as it exists. Nothing
-// about the pods changed and no new one might ever get scheduled.
+// about the pods changed and no new one might ever get scheduled. Pods which wait may now
+// have the consumer that their template wants.
 func (ec *Controller) enqueuePodsOfWorkload(logger klog.Logger, workload metav1.Object) {
 	pods, err := ec.podLister.Pods(workload.GetNamespace()).List(labels.Everything())
 	if err != nil {
@@ -321,7 +322,7 @@ func (ec *Controller) enqueuePodsOfWorkload(logger klog.Logger, workload metav1.
 		return
 	}
 	for _, pod := range pods {
-		if pod.Spec.NodeName == "" || len(pod.Spec.ResourceClaims) == 0 || isPodDone(pod) || !metav1.IsControlledBy(pod, workload) {
+		if pod.Spec.NodeName == "" && !lacksClaim(pod) || len(pod.Spec.ResourceClaims) == 0 || isPodDone(pod) || !metav1.IsControlledBy(pod, workload) {
 			continue
 		}
 		logger.V(5).Info("Enqueueing pod because its workload was adopted", "pod", klog.KObj(pod), "workload", klog.KObj(workload))
@@ -337,6 +338,10 @@ func claimWorkloadIndexFunc(obj interface{}) ([]string, error) {
 		return nil, nil
 	}
 	var keys []string
+	if generatedFor := resourceclaim.GeneratedForOf(claim); generatedFor != nil {
+		// Also as long as it is not reserved.
+		keys = append(keys, workloadIndexKey(generatedFor.GroupResource, claim.Namespace, generatedFor.Name))
+	}
 	for _, ref := range claim.Status.ReservedFor {
 		if !resourceclaim.IsPodReference(ref) {
 			keys = append(keys, workloadIndexKey(schema.GroupResource{Group: ref.APIGroup, Resource: ref.Resource}, claim.Namespace, ref.Name))

@@ -30,9 +30,11 @@ import (
 	"k8s.io/kubernetes/pkg/features"
 )
 
-// validateReservedForWorkload validates spec.reservedFor (KEP-5194). In contrast
-// to the entries in status.reservedFor, the UID is optional.
-func validateReservedForWorkload(ref *resource.ResourceClaimWorkloadReference, fldPath *field.Path) field.ErrorList {
+// validateReservedForWorkload validates spec.reservedFor (KEP-5194) of a new claim and the
+// annotations which are about it. In contrast to the entries in status.reservedFor, the
+// UID is optional.
+func validateReservedForWorkload(claim *resource.ResourceClaim, fldPath *field.Path) field.ErrorList {
+	ref := claim.Spec.ReservedFor
 	if ref == nil {
 		return nil
 	}
@@ -50,15 +52,40 @@ func validateReservedForWorkload(ref *resource.ResourceClaimWorkloadReference, f
 		allErrs = append(allErrs, field.Invalid(fldPath.Child("resource"), ref.Resource,
 			"a claim cannot be reserved for a pod as workload because the end of that one pod would free the devices of all others; name the object which controls the pods, or leave reservedFor unset to reserve for each pod"))
 	}
-	return allErrs
+	return append(allErrs, validateReservedForMetadata(claim, nil)...)
 }
 
-// validateNoReservedForWorkload rejects spec.reservedFor in a ResourceClaimTemplate.
-func validateNoReservedForWorkload(ref *resource.ResourceClaimWorkloadReference, fldPath *field.Path) field.ErrorList {
-	if ref == nil {
-		return nil
+// validateReservedForTemplate validates what a ResourceClaimTemplate says about the consumers of
+// the claims which get generated from it: spec.spec.reservedFor names a kind of them, and
+// the annotations get copied.
+func validateReservedForTemplate(spec *resource.ResourceClaimTemplateSpec, fldPath *field.Path) field.ErrorList {
+	var allErrs field.ErrorList
+	annotationsPath := fldPath.Child("metadata", "annotations")
+	if _, ok := spec.Annotations[resourceclaim.GeneratedForAnnotation]; ok {
+		allErrs = append(allErrs, field.Forbidden(annotationsPath.Key(resourceclaim.GeneratedForAnnotation), "is set in claims by the ResourceClaim controller, leave it out"))
 	}
-	return field.ErrorList{field.Forbidden(fldPath, "may not be set in a ResourceClaimTemplate: a generated claim belongs to the pod that it was generated for; create one ResourceClaim and reference it by name in the pods instead")}
+	ref := spec.Spec.ReservedFor
+	if ref == nil {
+		return allErrs
+	}
+
+	refPath := fldPath.Child("spec", "reservedFor")
+	if ref.Resource == "" {
+		allErrs = append(allErrs, field.Required(refPath.Child("resource"), "name the kind of the objects for which claims get generated, for example jobs"))
+	}
+	if ref.APIGroup == "" && ref.Resource == "pod" {
+		allErrs = append(allErrs, field.Invalid(refPath.Child("resource"), ref.Resource, "must be the plural, pods"))
+	}
+	const instead = "may not be set in a ResourceClaimTemplate: one claim gets generated for each object of that kind; for a claim of one particular object, create a ResourceClaim and name that in the pods"
+	if ref.Name != "" {
+		allErrs = append(allErrs, field.Forbidden(refPath.Child("name"), instead))
+	}
+	if ref.UID != "" {
+		allErrs = append(allErrs, field.Forbidden(refPath.Child("uid"), instead))
+	}
+	allErrs = append(allErrs, validateConsumerReferenceFormat(resource.ResourceClaimConsumerReference{APIGroup: ref.APIGroup, Resource: ref.Resource}, refPath)...)
+	// Each claim would be refused because of it.
+	return append(allErrs, validateReleaseWhenIdle(spec.Annotations, nil, annotationsPath)...)
 }
 
 // validateReservedForWorkloadStatus validates those parts of a status update
@@ -87,27 +114,42 @@ func validateReservedForWorkloadStatus(claim, oldClaim *resource.ResourceClaim, 
 	return allErrs
 }
 
-// validateReleaseWhenIdle validates the annotation which says when an unused
-// claim gets released. Nobody looks at it in a claim without
-// spec.reservedFor. There it is not an error either: annotations of a
-// template get copied to generated claims, which cannot be for a
-// workload. Rejecting those would keep pods from running.
-//
-// There is no old claim when creating one. An invalid value which was stored
-// already, perhaps because the feature was disabled, can be kept.
-func validateReleaseWhenIdle(claim, oldClaim *resource.ResourceClaim) field.ErrorList {
-	value, ok := claim.Annotations[resourceclaim.ReleaseWhenIdleAnnotation]
-	if !ok || claim.Spec.ReservedFor == nil || !utilfeature.DefaultFeatureGate.Enabled(features.DRAReservedForWorkloads) {
-		return nil
-	}
+// validateReservedForMetadata validates the annotations of a claim which are about its consumers.
+// There is no old claim when creating one.
+func validateReservedForMetadata(claim, oldClaim *resource.ResourceClaim) field.ErrorList {
+	path := field.NewPath("metadata", "annotations")
+	var allErrs field.ErrorList
+	var oldAnnotations map[string]string
 	if oldClaim != nil {
-		if oldValue, ok := oldClaim.Annotations[resourceclaim.ReleaseWhenIdleAnnotation]; ok && oldValue == value {
-			return nil
+		oldAnnotations = oldClaim.Annotations
+		const key = resourceclaim.GeneratedForAnnotation
+		value, marked := claim.Annotations[key]
+		if oldValue, oldMarked := oldAnnotations[key]; marked != oldMarked || value != oldValue {
+			allErrs = append(allErrs, field.Forbidden(path.Key(key), "may not be added, changed or removed: it says for which pods the claim was generated"))
 		}
 	}
+	if claim.Spec.ReservedFor == nil {
+		// Nobody looks at the other one. It is not an error either: annotations of a template
+		// get copied to claims for pods. Rejecting those would keep the pods from running.
+		return allErrs
+	}
+	return append(allErrs, validateReleaseWhenIdle(claim.Annotations, oldAnnotations, path)...)
+}
+
+// validateReleaseWhenIdle validates the annotation which says when an unused
+// claim gets released. An invalid value which was stored already, perhaps because the
+// feature was disabled, can be kept.
+func validateReleaseWhenIdle(annotations, oldAnnotations map[string]string, path *field.Path) field.ErrorList {
+	const key = resourceclaim.ReleaseWhenIdleAnnotation
+	value, ok := annotations[key]
+	if !ok || !utilfeature.DefaultFeatureGate.Enabled(features.DRAReservedForWorkloads) {
+		return nil
+	}
+	if oldValue, ok := oldAnnotations[key]; ok && oldValue == value {
+		return nil
+	}
 	if _, err := resourceclaim.ParseReleaseWhenIdle(value); err != nil {
-		path := field.NewPath("metadata", "annotations").Key(resourceclaim.ReleaseWhenIdleAnnotation)
-		return field.ErrorList{field.Invalid(path, value, err.Error())}
+		return field.ErrorList{field.Invalid(path.Key(key), value, err.Error())}
 	}
 	return nil
 }

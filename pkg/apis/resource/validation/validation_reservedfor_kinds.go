@@ -45,14 +45,28 @@ func WarningsForReservedFor(ref *resource.ResourceClaimWorkloadReference, fldPat
 	if ref == nil {
 		return nil
 	}
+	return warningsForWorkload(ref, fldPath, "ResourceClaim", "the claim", "the claim will be neither reserved nor released")
+}
+
+// WarningsForReservedForTemplate is the same for the author of a ResourceClaimTemplate. There,
+// pods can be meant, too.
+func WarningsForReservedForTemplate(ref *resource.ResourceClaimWorkloadReference, fldPath *field.Path) []string {
+	if ref == nil || ref.Resource == "" || ref.APIGroup == "" && ref.Resource == "pods" {
+		return nil
+	}
+	return warningsForWorkload(ref, fldPath, "ResourceClaimTemplate", "the template", "no claim will be generated")
+}
+
+// warningsForWorkload says what the object is and what happens if it does not work.
+func warningsForWorkload(ref *resource.ResourceClaimWorkloadReference, fldPath *field.Path, kind, object, consequence string) []string {
 	gr := schema.GroupResource{Group: ref.APIGroup, Resource: ref.Resource}
 	if slices.Contains(builtInWorkloads, gr) {
 		return nil
 	}
 	if meant, ok := meantWorkload(gr); ok {
-		return []string{fmt.Sprintf("%s: there is no resource %q in the API group %q of Kubernetes; did you mean apiGroup: %q, resource: %q? The spec of a ResourceClaim cannot be changed: delete the claim and create it again", fldPath, gr.Resource, gr.Group, meant.Group, meant.Resource)}
+		return []string{fmt.Sprintf("%s: there is no resource %q in the API group %q of Kubernetes; did you mean apiGroup: %q, resource: %q? The spec of a %s cannot be changed: delete %s and create it again", fldPath, gr.Resource, gr.Group, meant.Group, meant.Resource, kind, object)}
 	}
-	return []string{fmt.Sprintf("%s: %q is not built into Kubernetes: check the spelling, and that kube-scheduler and kube-controller-manager have permission to read it, or the claim will be neither reserved nor released", fldPath, gr)}
+	return []string{fmt.Sprintf("%s: %q is not built into Kubernetes: check the spelling, and that kube-scheduler and kube-controller-manager have permission to read it, or %s", fldPath, gr, consequence)}
 }
 
 // hintForReservedFor returns what to append to an error about an invalid group or resource.

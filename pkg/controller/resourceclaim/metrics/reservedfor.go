@@ -93,6 +93,18 @@ var (
 		},
 	)
 
+	// GeneratedClaims counts claims which were created for all pods of a consumer.
+	GeneratedClaims = metrics.NewCounterVec(
+		&metrics.CounterOpts{
+			Subsystem: workloadSubsystem,
+			Name:      "generated_claims_total",
+			Help: "Number of times that a ResourceClaim was created from a ResourceClaimTemplate with spec.spec.reservedFor, for all pods of some object together, categorized by the result. " +
+				"Result can be 'success' or 'failure'.",
+			StabilityLevel: metrics.ALPHA,
+		},
+		[]string{"result"},
+	)
+
 	// StrandedPods counts pods which cannot run on the node that they were
 	// assigned to.
 	StrandedPods = metrics.NewCounterVec(
@@ -119,5 +131,6 @@ func RegisterWorkloadMetrics() {
 		legacyregistry.MustRegister(WorkloadReservationsRemoved)
 		legacyregistry.MustRegister(WorkloadPodLists)
 		legacyregistry.MustRegister(StrandedPods)
+		legacyregistry.MustRegister(GeneratedClaims)
 	})
 }

@@ -17,9 +17,17 @@ limitations under the License.
 package resourceclaim
 
 import (
+	"context"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+	"k8s.io/apiserver/pkg/authentication/user"
+	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	"k8s.io/kubernetes/pkg/api/resourceclaimspec"
 	"k8s.io/kubernetes/pkg/apis/resource"
 	"k8s.io/kubernetes/pkg/apis/resource/validation"
@@ -52,6 +60,39 @@ func dropDisabledDRAReservedForWorkloadsStatusFields(newClaim, oldClaim *resourc
 func warningsForReservedFor(obj runtime.Object) []string {
 	claim := obj.(*resource.ResourceClaim)
 	return validation.WarningsForReservedFor(claim.Spec.ReservedFor, field.NewPath("spec", "reservedFor"))
+}
+
+// markingUsers generate claims for the consumers of other pods. The controller has the second name
+// if the controller manager does not use service accounts for its controllers.
+var markingUsers = []string{
+	serviceaccount.MakeUsername(metav1.NamespaceSystem, "resource-claim-controller"),
+	user.KubeControllerManager,
+}
+
+// validateGeneratedFor ensures that only the controller creates a claim with the mark of one that was
+// generated for several pods. Anybody else could put a claim in the place of it, and
+// decide how devices get configured in those pods.
+//
+// Those who may do everything may do that, too: tests run controllers as one of them.
+func validateGeneratedFor(ctx context.Context, claim *resource.ResourceClaim) field.ErrorList {
+	generatedFor := resourceclaim.GeneratedForOf(claim)
+	if generatedFor == nil {
+		return nil
+	}
+	path := field.NewPath("metadata", "annotations").Key(resourceclaim.GeneratedForAnnotation)
+	requester, ok := genericapirequest.UserFrom(ctx)
+	if !ok || !slices.Contains(markingUsers, requester.GetName()) && !slices.Contains(requester.GetGroups(), user.SystemPrivilegedGroup) {
+		return field.ErrorList{field.Forbidden(path, "may only be set by the ResourceClaim controller, leave it out")}
+	}
+	value := claim.Annotations[resourceclaim.GeneratedForAnnotation]
+	if _, err := resourceclaim.ParseGeneratedFor(value); err != nil {
+		return field.ErrorList{field.Invalid(path, value, err.Error())}
+	}
+	if claim.Name != generatedFor.ClaimName(claim.Annotations[resourceclaim.PodClaimNameAnnotation]) {
+		// The controller copies annotations of templates. This one does not mean that claim.
+		return field.ErrorList{field.Invalid(path, value, "does not belong to a claim with this name, leave it out")}
+	}
+	return nil
 }
 
 func draReservedForWorkloadsFeatureInUse(claim *resource.ResourceClaim) bool {

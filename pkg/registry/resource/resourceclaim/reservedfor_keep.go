@@ -17,11 +17,8 @@ limitations under the License.
 package resourceclaim
 
 import (
-	"bytes"
-	"slices"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/kubernetes/pkg/apis/resource"
+	resourceutils "k8s.io/kubernetes/pkg/registry/resource"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
 
@@ -42,7 +39,7 @@ func keepReservedForWorkload(newClaim, oldClaim *resource.ResourceClaim) {
 	}
 	if newClaim.Spec.ReservedFor == nil && oldClaim.Spec.ReservedFor != nil {
 		newClaim.Spec.ReservedFor = oldClaim.Spec.ReservedFor.DeepCopy()
-		keepFieldManagers(&newClaim.ObjectMeta, &oldClaim.ObjectMeta, specReservedForPath)
+		resourceutils.KeepFieldManagers(&newClaim.ObjectMeta, &oldClaim.ObjectMeta, specReservedForPath)
 	}
 	allocation, oldAllocation := newClaim.Status.Allocation, oldClaim.Status.Allocation
 	if allocation != nil && allocation.ReservedForAnyPod == nil && oldAllocation != nil && oldAllocation.ReservedForAnyPod != nil {
@@ -50,66 +47,6 @@ func keepReservedForWorkload(newClaim, oldClaim *resource.ResourceClaim) {
 		kept := *allocation
 		kept.ReservedForAnyPod = oldAllocation.ReservedForAnyPod
 		newClaim.Status.Allocation = &kept
-		keepFieldManagers(&newClaim.ObjectMeta, &oldClaim.ObjectMeta, statusReservedForAnyPodPath)
+		resourceutils.KeepFieldManagers(&newClaim.ObjectMeta, &oldClaim.ObjectMeta, statusReservedForAnyPodPath)
 	}
-}
-
-// keepFieldManagers gives a field, and the fields in it, back to those who managed it
-// in the old object. They lost it before the strategy got called.
-func keepFieldManagers(newMeta, oldMeta *metav1.ObjectMeta, path fieldpath.Path) {
-	if len(newMeta.ManagedFields) == 0 {
-		// Not tracked, or reset on purpose.
-		return
-	}
-	for _, oldEntry := range oldMeta.ManagedFields {
-		oldFields := fieldsOf(oldEntry)
-		lost := fieldpath.NewSet()
-		oldFields.Iterate(func(p fieldpath.Path) {
-			if len(p) >= len(path) && p[:len(path)].Equals(path) {
-				lost.Insert(p.Copy())
-			}
-		})
-		if lost.Empty() {
-			continue
-		}
-		index := slices.IndexFunc(newMeta.ManagedFields, func(entry metav1.ManagedFieldsEntry) bool {
-			return entry.Manager == oldEntry.Manager &&
-				entry.Operation == oldEntry.Operation &&
-				entry.APIVersion == oldEntry.APIVersion &&
-				entry.Subresource == oldEntry.Subresource
-		})
-		entry := oldEntry
-		fields := lost
-		if index >= 0 {
-			entry = newMeta.ManagedFields[index]
-			fields = fieldsOf(entry).Union(lost)
-		}
-		if fields.Equals(oldFields) {
-			// Nothing else changed, not even the time.
-			entry = oldEntry
-		} else {
-			raw, err := fields.ToJSON()
-			if err != nil {
-				// Cannot happen, it was decoded from JSON.
-				continue
-			}
-			entry.FieldsV1 = &metav1.FieldsV1{Raw: raw}
-		}
-		if index >= 0 {
-			newMeta.ManagedFields[index] = entry
-		} else {
-			newMeta.ManagedFields = append(newMeta.ManagedFields, entry)
-		}
-	}
-}
-
-// fieldsOf returns the fields of one manager. What cannot be decoded was rejected before.
-func fieldsOf(entry metav1.ManagedFieldsEntry) *fieldpath.Set {
-	fields := fieldpath.NewSet()
-	if entry.FieldsV1 != nil {
-		if err := fields.FromJSON(bytes.NewReader(entry.FieldsV1.Raw)); err != nil {
-			return fieldpath.NewSet()
-		}
-	}
-	return fields
 }

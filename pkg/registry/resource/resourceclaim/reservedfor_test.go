@@ -23,10 +23,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	featuregatetesting "k8s.io/component-base/featuregate/testing"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	"k8s.io/kubernetes/pkg/apis/resource"
 	"k8s.io/kubernetes/pkg/features"
 	"k8s.io/utils/ptr"
@@ -88,6 +90,91 @@ func TestReservedForStrategyUpdate(t *testing.T) {
 			assert.NotEmpty(t, strategy.ValidateUpdate(ctx, newClaim, oldClaim), "changing the field")
 		})
 	}
+}
+
+// TestGeneratedForStrategy covers the mark of claims which were generated for several pods: only the
+// controller can set it, and only in the claim that it means.
+func TestGeneratedForStrategy(t *testing.T) {
+	controller := &user.DefaultInfo{Name: "system:serviceaccount:kube-system:resource-claim-controller"}
+	generatedFor := resourceclaim.GeneratedFor{GroupResource: schema.GroupResource{Group: "batch", Resource: "jobs"}, Name: "some-job", UID: "1", Template: "template"}
+	marked := claimForWorkload()
+	marked.Name = generatedFor.ClaimName("entry")
+	marked.Annotations = map[string]string{resourceclaim.PodClaimNameAnnotation: "entry", resourceclaim.GeneratedForAnnotation: generatedFor.String()}
+	path := "metadata.annotations[" + resourceclaim.GeneratedForAnnotation + "]"
+
+	for name, tc := range map[string]struct {
+		user   user.Info
+		change func(claim *resource.ResourceClaim)
+		expect string
+	}{
+		"controller":         {user: controller},
+		"controller-manager": {user: &user.DefaultInfo{Name: "system:kube-controller-manager"}},
+		"privileged":         {user: &user.DefaultInfo{Name: "admin", Groups: []string{"system:masters"}}},
+		"tenant":             {user: &user.DefaultInfo{Name: "tenant"}, expect: "may only be set by the ResourceClaim controller"},
+		"nobody":             {expect: "may only be set by the ResourceClaim controller"},
+		"other-namespace":    {user: &user.DefaultInfo{Name: "system:serviceaccount:tenant:resource-claim-controller"}, expect: "may only be set"},
+		"without": {user: &user.DefaultInfo{Name: "tenant"}, change: func(claim *resource.ResourceClaim) {
+			delete(claim.Annotations, resourceclaim.GeneratedForAnnotation)
+		}},
+		"empty": {user: &user.DefaultInfo{Name: "tenant"}, change: func(claim *resource.ResourceClaim) {
+			claim.Annotations[resourceclaim.GeneratedForAnnotation] = ""
+		}, expect: "may only be set"},
+		"invalid": {user: controller, change: func(claim *resource.ResourceClaim) {
+			claim.Annotations[resourceclaim.GeneratedForAnnotation] = "jobs"
+		}, expect: "must be resource, name and UID"},
+		// A template has the annotation, and a claim gets generated from it for one pod.
+		"copied": {user: controller, change: func(claim *resource.ResourceClaim) { claim.Name, claim.GenerateName = "", "pod-entry-" }, expect: "does not belong to a claim with this name"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx := genericapirequest.NewDefaultContext()
+			if tc.user != nil {
+				ctx = genericapirequest.WithUser(ctx, tc.user)
+			}
+			strategy, _ := newStrategies()
+			claim := marked.DeepCopy()
+			claim.ResourceVersion = ""
+			if tc.change != nil {
+				tc.change(claim)
+			}
+			strategy.PrepareForCreate(ctx, claim)
+			errs := strategy.Validate(ctx, claim)
+			if tc.expect == "" {
+				require.Empty(t, errs)
+				return
+			}
+			require.NotEmpty(t, errs)
+			assert.Equal(t, path, errs[0].Field)
+			assert.Contains(t, errs[0].Error(), tc.expect)
+		})
+	}
+
+	for name, change := range map[string]func(claim *resource.ResourceClaim){
+		"removed": func(claim *resource.ResourceClaim) { claim.Annotations = nil },
+		"changed": func(claim *resource.ResourceClaim) {
+			claim.Annotations[resourceclaim.GeneratedForAnnotation] = "jobs.batch/a/b/c"
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			// Also by those who could create it.
+			ctx := genericapirequest.WithUser(genericapirequest.NewDefaultContext(), controller)
+			strategy, _ := newStrategies()
+			claim := marked.DeepCopy()
+			change(claim)
+			strategy.PrepareForUpdate(ctx, claim, marked)
+			errs := strategy.ValidateUpdate(ctx, claim, marked)
+			require.Len(t, errs, 1)
+			assert.Equal(t, path, errs[0].Field)
+		})
+	}
+	ctx := genericapirequest.NewDefaultContext()
+	strategy, _ := newStrategies()
+	claim := claimForWorkload()
+	updated := claim.DeepCopy()
+	updated.Annotations = map[string]string{resourceclaim.GeneratedForAnnotation: generatedFor.String()}
+	assert.Len(t, strategy.ValidateUpdate(ctx, updated, claim), 1, "added")
+	updated = marked.DeepCopy()
+	updated.Labels = map[string]string{"some": "label"}
+	assert.Empty(t, strategy.ValidateUpdate(ctx, updated, marked))
 }
 
 func TestReservedForStatusStrategyUpdate(t *testing.T) {
