@@ -61,10 +61,11 @@ func (c *consumer) generatedFor(template string) resourceclaim.GeneratedFor {
 }
 
 // ownerReference does not block the deletion of the owner: the claim goes when its devices
-// are not used anymore, which may be long after that.
+// are not used anymore, which may be long after that. A claim which is controlled by a
+// pod is one for that pod alone, unless it has spec.reservedFor.
 func (c *consumer) ownerReference() metav1.OwnerReference {
 	apiVersion, kind := c.gvk.ToAPIVersionAndKind()
-	return metav1.OwnerReference{APIVersion: apiVersion, Kind: kind, Name: c.Name, UID: c.UID, Controller: ptr.To(true)}
+	return metav1.OwnerReference{APIVersion: apiVersion, Kind: kind, Name: c.Name, UID: c.UID, Controller: ptr.To(c.reservedFor != nil)}
 }
 
 // errNoConsumer is returned if no controller of a pod has the kind in the template.

@@ -35,6 +35,10 @@ import (
 // upstream keeps it, and --back needs it.
 const recordAnnotation = "resource.kubernetes.io/reserved-for-before-downgrade"
 
+// generatedForAnnotation marks a claim that the controller of the carry generated for several pods. Nobody
+// else can set it.
+const generatedForAnnotation = "resource.kubernetes.io/generated-for"
+
 // maxReservedFor is how many entries status.reservedFor may have, in all releases.
 const maxReservedFor = 256
 
@@ -132,6 +136,13 @@ func (c *claim) holds() []string {
 	return held
 }
 
+// isGenerated returns true if the claim was generated for several pods. They are told so in their
+// status, and none of them owns the claim.
+func (c *claim) isGenerated() bool {
+	_, ok := c.Annotations[generatedForAnnotation]
+	return ok
+}
+
 // isLeft returns true if an earlier run changed the claim, and it is allocated for nobody since then.
 func (c *claim) isLeft() bool {
 	_, changed := c.Annotations[recordAnnotation]
@@ -161,6 +172,6 @@ func (c *claim) isUsedBy(pod *corev1.Pod) bool {
 	}
 	return slices.ContainsFunc(pod.Spec.ResourceClaims, func(podClaim corev1.PodResourceClaim) bool {
 		name, generated, err := resourceclaim.Name(pod, &podClaim)
-		return err == nil && name != nil && *name == c.Name && (!generated || metav1.IsControlledBy(c, pod))
+		return err == nil && name != nil && *name == c.Name && (!generated || c.isGenerated() || metav1.IsControlledBy(c, pod))
 	})
 }

@@ -94,8 +94,14 @@ func (o *options) run(ctx context.Context) error {
 		return err
 	}
 	steps, err := r.do(ctx)
+	var templates []template
+	if !o.back {
+		var listErr error
+		templates, listErr = r.listTemplates(ctx)
+		err = errors.Join(err, listErr)
+	}
 	// What was done has to be seen also after an error.
-	return errors.Join(o.print(steps), err, o.unfinished(steps))
+	return errors.Join(o.print(steps, templates), err, o.unfinished(steps))
 }
 
 // connect finds out which version of the API there is.
@@ -137,14 +143,31 @@ func (o *options) unfinished(steps []step) error {
 	return fmt.Errorf("%s: end those pods and run this again before you install a release of upstream", count(stops, "one claim has pods that cannot be listed", "%d claims have pods that cannot be listed"))
 }
 
-func (o *options) print(steps []step) error {
+func (o *options) print(steps []step, templates []template) error {
 	if o.output != "" {
 		printer, err := genericclioptions.NewJSONYamlPrintFlags().ToPrinter(o.output)
 		if err != nil {
 			return err
 		}
-		return printer.PrintObj(object(steps), o.streams.Out)
+		return printer.PrintObj(object(steps, templates), o.streams.Out)
 	}
+	if err := o.printSteps(steps); err != nil {
+		return err
+	}
+	for i, t := range templates {
+		if i == 0 {
+			if _, err := fmt.Fprintln(o.streams.Out, "\nA release of upstream generates a claim for each pod from these ResourceClaimTemplates, and needs devices for each. Replace or delete them:"); err != nil {
+				return err
+			}
+		}
+		if _, err := fmt.Fprintf(o.streams.Out, "  %s/%s: one claim for each of %s\n", t.namespace, t.name, t.consumers); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (o *options) printSteps(steps []step) error {
 	if len(steps) == 0 {
 		what := "has anything that a release of upstream does not know"
 		if o.back {
@@ -175,7 +198,11 @@ func table(steps []step) *metav1.Table {
 }
 
 // object is the same for programs.
-func object(steps []step) runtime.Object {
+func object(steps []step, templates []template) runtime.Object {
+	templateItems := []any{}
+	for _, t := range templates {
+		templateItems = append(templateItems, map[string]any{"namespace": t.namespace, "name": t.name, "consumers": t.consumers})
+	}
 	items := []any{}
 	for _, s := range steps {
 		holds := []any{}
@@ -186,5 +213,5 @@ func object(steps []step) runtime.Object {
 			"namespace": s.namespace, "name": s.name, "reservedFor": holds, "pods": int64(s.users), "action": string(s.action), "why": s.why,
 		})
 	}
-	return &unstructured.Unstructured{Object: map[string]any{"apiVersion": "dra.carry/v1", "kind": "Downgrade", "claims": items}}
+	return &unstructured.Unstructured{Object: map[string]any{"apiVersion": "dra.carry/v1", "kind": "Downgrade", "claims": items, "templates": templateItems}}
 }

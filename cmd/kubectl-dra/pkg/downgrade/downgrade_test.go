@@ -50,9 +50,11 @@ import (
 const namespace = "training"
 
 var (
-	claims = schema.GroupVersionResource{Group: "resource.k8s.io", Version: "v1", Resource: "resourceclaims"}
-	job    = reference{APIGroup: "batch", Resource: "jobs", Name: "train", UID: "train-uid"}
-	group  = reference{APIGroup: "scheduling.k8s.io", Resource: "podgroups", Name: "group", UID: "group-uid"}
+	claims    = schema.GroupVersionResource{Group: "resource.k8s.io", Version: "v1", Resource: "resourceclaims"}
+	templates = schema.GroupVersionResource{Group: "resource.k8s.io", Version: "v1", Resource: "resourceclaimtemplates"}
+
+	job   = reference{APIGroup: "batch", Resource: "jobs", Name: "train", UID: "train-uid"}
+	group = reference{APIGroup: "scheduling.k8s.io", Resource: "podgroups", Name: "group", UID: "group-uid"}
 )
 
 // newClaim is allocated for any pod of the job.
@@ -98,6 +100,12 @@ func noWorkload(c *claim) {
 	c.Status.ReservedFor = nil
 }
 
+// ofJob turns the claim into one that was generated for the pods of the job.
+func ofJob(c *claim) {
+	c.Annotations = map[string]string{generatedForAnnotation: "jobs.batch/train/train-uid/template"}
+	c.OwnerReferences = []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: job.Name, UID: job.UID, Controller: ptr.To(true)}}
+}
+
 func podRef(i int) reference {
 	return reference{Resource: "pods", Name: fmt.Sprintf("pod-%03d", i), UID: types.UID(fmt.Sprintf("pod-%03d-uid", i))}
 }
@@ -140,6 +148,8 @@ func TestDecide(t *testing.T) {
 		"one too many":    {claim: newClaim("c"), pods: newPods(257, "c"), wantAction: actionStop, wantWhy: "at most 256 pods can be listed: end one pod, for instance by scaling jobs.batch/train down"},
 		"many too many":   {claim: newClaim("c"), pods: newPods(300, "c"), wantAction: actionStop, wantWhy: "end 44 pods"},
 		"no pods":         {claim: newClaim("c"), pods: newPods(3, "other"), wantAction: actionRelease, wantWhy: "no pod uses it: jobs.batch/train is removed", remove: []reference{job}, wait: true},
+		"generated":       {claim: newClaim("c", ofJob), pods: newPods(2, "c"), wantAction: actionList, wantWhy: "it was generated for several pods: upstream's kubelet does not start them again", add: podRefs(2), remove: []reference{job}},
+		"generated, idle": {claim: newClaim("c", ofJob), wantAction: actionRelease, wantWhy: "no pod uses it: jobs.batch/train is removed, and the devices become free", remove: []reference{job}, wait: true},
 		"some are listed": {claim: newClaim("c", listed(podRefs(2)...)), pods: newPods(3, "c"), wantAction: actionList, add: []reference{podRef(2)}, remove: []reference{job}},
 		// They count until the controller has removed them.
 		"listed pods are gone":             {claim: newClaim("c", listed(podRefs(255)...)), wantAction: actionList, wantWhy: "0 pods are added", remove: []reference{job}},
@@ -181,6 +191,7 @@ func TestUsers(t *testing.T) {
 	generated := newClaim("generated", func(c *claim) {
 		c.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "pod-000", UID: "pod-000-uid", Controller: ptr.To(true)}}
 	})
+	forSeveral := newClaim("generated", ofJob)
 	ofTemplate := func(ref reference) corev1.Pod {
 		pod := newPod(ref, "")
 		pod.Spec.ResourceClaims[0] = corev1.PodResourceClaim{Name: "device", ResourceClaimTemplateName: ptr.To("template")}
@@ -205,6 +216,7 @@ func TestUsers(t *testing.T) {
 		"terminating":       {claim: c, pod: change(newPod(podRef(0), "c"), func(pod *corev1.Pod) { pod.DeletionTimestamp = ptr.To(metav1.Now()) }), want: true},
 		"generated":         {claim: generated, pod: ofTemplate(podRef(0)), want: true},
 		"forged reference":  {claim: generated, pod: ofTemplate(podRef(1))},
+		"for several":       {claim: forSeveral, pod: ofTemplate(podRef(1)), want: true},
 		"not yet generated": {claim: generated, pod: change(ofTemplate(podRef(0)), func(pod *corev1.Pod) { pod.Status.ResourceClaimStatuses = nil })},
 	} {
 		if users := tc.claim.users([]corev1.Pod{tc.pod}); len(users) == 1 != tc.want {
@@ -265,7 +277,7 @@ type fakeCluster struct {
 
 func newCluster(t *testing.T, pods []corev1.Pod, claimsBefore ...*claim) *fakeCluster {
 	t.Helper()
-	f := &fakeCluster{controller: true, client: dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{claims: "ResourceClaimList"})}
+	f := &fakeCluster{controller: true, client: dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{claims: "ResourceClaimList", templates: "ResourceClaimTemplateList"})}
 	for _, c := range claimsBefore {
 		f.set(t, c)
 	}
@@ -528,6 +540,31 @@ func TestConflict(t *testing.T) {
 	}
 }
 
+// TestTemplates covers which templates are something else without the carry.
+func TestTemplates(t *testing.T) {
+	f := newCluster(t, nil)
+	for name, reservedFor := range map[string]map[string]any{
+		"one": {"apiGroup": "batch", "resource": "jobs"}, "another": {"resource": "pods"}, "plain": nil,
+	} {
+		spec := map[string]any{"devices": map[string]any{}}
+		if reservedFor != nil {
+			spec["reservedFor"] = reservedFor
+		}
+		obj := &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": map[string]any{"namespace": namespace, "name": name},
+			"spec": map[string]any{"spec": spec},
+		}}
+		if err := f.client.Tracker().Create(templates, obj, namespace); err != nil {
+			t.Fatal(err)
+		}
+	}
+	found, err := f.run.listTemplates(t.Context())
+	want := []template{{namespace, "another", "pods"}, {namespace, "one", "jobs.batch"}}
+	if err != nil || !slices.Equal(found, want) {
+		t.Errorf("got %v, %v", found, err)
+	}
+}
+
 func TestPrint(t *testing.T) {
 	steps := []step{
 		{namespace: "a", name: "first", holds: []string{"jobs.batch/train"}, users: 300, action: actionStop, why: "end 44 pods"},
@@ -538,19 +575,22 @@ a           first    jobs.batch/train   300    stop     end 44 pods
 b           second   jobs.batch/train   2      list     2 pods are added to its list
 `
 	for name, tc := range map[string]struct {
-		options options
-		steps   []step
-		want    string
+		options   options
+		steps     []step
+		templates []template
+		want      string
 	}{
 		"table":   {steps: steps, want: rows + "\nNothing was changed. Use --apply to do this.\n"},
 		"applied": {options: options{apply: true}, steps: steps, want: rows},
 		"nothing": {want: "No ResourceClaim has anything that a release of upstream does not know.\n"},
-		"json":    {options: options{output: "json"}, steps: steps[1:], want: "\"action\": \"list\""},
-		"yaml":    {options: options{output: "yaml"}, steps: steps[1:], want: "- action: list\n  name: second\n  namespace: b\n"},
+		"templates": {templates: []template{{"a", "imex", "jobs.batch"}}, want: "No ResourceClaim has anything that a release of upstream does not know.\n\n" +
+			"A release of upstream generates a claim for each pod from these ResourceClaimTemplates, and needs devices for each. Replace or delete them:\n  a/imex: one claim for each of jobs.batch\n"},
+		"json": {options: options{output: "json"}, steps: steps[1:], want: "\"action\": \"list\""},
+		"yaml": {options: options{output: "yaml"}, steps: steps[1:], want: "- action: list\n  name: second\n  namespace: b\n"},
 	} {
 		var out bytes.Buffer
 		tc.options.streams = genericiooptions.IOStreams{Out: &out}
-		if err := tc.options.print(tc.steps); err != nil || tc.options.output == "" && out.String() != tc.want || !strings.Contains(out.String(), tc.want) {
+		if err := tc.options.print(tc.steps, tc.templates); err != nil || tc.options.output == "" && out.String() != tc.want || !strings.Contains(out.String(), tc.want) {
 			t.Errorf("%s, %v:\n%s", name, err, out.String())
 		}
 	}

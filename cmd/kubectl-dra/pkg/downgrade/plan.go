@@ -106,6 +106,9 @@ func decide(c *claim, pods []corev1.Pod) step {
 	if s.action == actionList {
 		s.add, s.remove = missing, workloads
 	}
+	if c.isGenerated() && s.users > 0 {
+		s.why += "; it was generated for several pods: upstream's kubelet does not start them again"
+	}
 	return s
 }
 

@@ -120,6 +120,41 @@ func (r *run) listClaims(ctx context.Context) ([]*claim, error) {
 	return claims, nil
 }
 
+// template is a ResourceClaimTemplate of which upstream makes something else.
+type template struct {
+	namespace, name string
+	// consumers are the objects that share a claim.
+	consumers string
+}
+
+// listTemplates returns the templates from which one claim is generated for several pods.
+func (r *run) listTemplates(ctx context.Context) ([]template, error) {
+	resource := r.resource
+	resource.Resource = "resourceclaimtemplates"
+	var templates []template
+	list := pager.New(func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+		return r.dynamic.Resource(resource).Namespace(r.namespace).List(ctx, options)
+	})
+	err := list.EachListItem(ctx, metav1.ListOptions{}, func(obj runtime.Object) error {
+		t := obj.(*unstructured.Unstructured)
+		ref, found, err := unstructured.NestedStringMap(t.Object, "spec", "spec", "reservedFor")
+		if err != nil {
+			return fmt.Errorf("ResourceClaimTemplate %s/%s: %w", t.GetNamespace(), t.GetName(), err)
+		}
+		if found {
+			templates = append(templates, template{t.GetNamespace(), t.GetName(), schema.GroupResource{Group: ref["apiGroup"], Resource: ref["resource"]}.String()})
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list ResourceClaimTemplates: %w", err)
+	}
+	slices.SortFunc(templates, func(a, b template) int {
+		return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.name, b.name))
+	})
+	return templates, nil
+}
+
 // listPods returns the pods on nodes which have claims.
 func (r *run) listPods(ctx context.Context, namespace string) ([]corev1.Pod, error) {
 	var pods []corev1.Pod

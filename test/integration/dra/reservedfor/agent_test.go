@@ -214,7 +214,7 @@ func (a *nodeAgent) sync(ctx context.Context, key types.NamespacedName) error {
 // the kubelet.
 func (a *nodeAgent) mayRun(ctx context.Context, pod *v1.Pod) error {
 	for _, podClaim := range pod.Spec.ResourceClaims {
-		name := ptr.Deref(podClaim.ResourceClaimName, "")
+		name := claimName(pod, podClaim)
 		if name == "" {
 			continue
 		}

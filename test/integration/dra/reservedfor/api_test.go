@@ -164,8 +164,12 @@ func TestBadInput(t *testing.T) {
 			}
 
 			run(tCtx, "template", func(tCtx ktesting.TContext) {
-				_, err := templates.Create(tCtx, unstructuredTemplate(version, "bad", ref(func(object) {})), metav1.CreateOptions{})
-				expectInvalid(tCtx, err, metav1.CauseTypeForbidden, "spec.spec.reservedFor")
+				_, err := templates.Create(tCtx, unstructuredTemplate(version, "bad", ref(remove("uid"))), metav1.CreateOptions{})
+				expectInvalid(tCtx, err, metav1.CauseTypeForbidden, "spec.spec.reservedFor.name")
+				want := object{"apiGroup": "batch", "resource": "jobs"}
+				template, err := templates.Create(tCtx, unstructuredTemplate(version, "for-jobs-"+version, want), metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict})
+				tCtx.ExpectNoError(err, "create template")
+				tCtx.Expect(nested(template, "spec", "spec", "reservedFor")).To(gomega.Equal(want))
 				_, err = templates.Create(tCtx, unstructuredTemplate(version, "good-"+version, nil), metav1.CreateOptions{})
 				tCtx.ExpectNoError(err, "create template without the field")
 			})

@@ -404,8 +404,18 @@ func (s *state) fail(format string, args ...any) {
 	s.violations = append(s.violations, fmt.Errorf("at resource version %d: %w", s.rv, fmt.Errorf(format, args...)))
 }
 
+// claimName returns the name of the claim, empty if the pod was not told yet.
+func claimName(pod *v1.Pod, podClaim v1.PodResourceClaim) string {
+	for _, status := range pod.Status.ResourceClaimStatuses {
+		if status.Name == podClaim.Name {
+			return ptr.Deref(status.ResourceClaimName, "")
+		}
+	}
+	return ptr.Deref(podClaim.ResourceClaimName, "")
+}
+
 func usesClaim(pod *v1.Pod, name string) bool {
-	return slices.ContainsFunc(pod.Spec.ResourceClaims, func(c v1.PodResourceClaim) bool { return ptr.Deref(c.ResourceClaimName, "") == name })
+	return slices.ContainsFunc(pod.Spec.ResourceClaims, func(c v1.PodResourceClaim) bool { return claimName(pod, c) == name })
 }
 
 func isTerminal(pod *v1.Pod) bool {
@@ -427,7 +437,7 @@ func (s *state) pod(pod *v1.Pod, deleted bool) {
 	}
 	s.runs++
 	for _, podClaim := range pod.Spec.ResourceClaims {
-		name := ptr.Deref(podClaim.ResourceClaimName, "")
+		name := claimName(pod, podClaim)
 		claim := s.claims[name]
 		if claim == nil {
 			s.fail("pod %s runs without claim %s", pod.Name, name)
@@ -462,7 +472,7 @@ func (s *state) track(old, pod *v1.Pod) {
 	s.assigned[pod.UID] = s.rv
 	workload, found = s.belongsTo[pod.UID]
 	for _, podClaim := range pod.Spec.ResourceClaims {
-		name := ptr.Deref(podClaim.ResourceClaimName, "")
+		name := claimName(pod, podClaim)
 		claim := s.claims[name]
 		if !found || claim == nil || claim.Status.Allocation == nil || !s.meant(claim, workload) {
 			continue
@@ -557,7 +567,7 @@ func (s *state) checkStranded() {
 // waitsForClaim returns true if a claim of the pod exists and is not allocated.
 func (s *state) waitsForClaim(pod *v1.Pod) bool {
 	return slices.ContainsFunc(pod.Spec.ResourceClaims, func(podClaim v1.PodResourceClaim) bool {
-		claim := s.claims[ptr.Deref(podClaim.ResourceClaimName, "")]
+		claim := s.claims[claimName(pod, podClaim)]
 		return claim != nil && claim.Status.Allocation == nil
 	})
 }

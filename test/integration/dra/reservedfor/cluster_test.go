@@ -84,6 +84,7 @@ var (
 	deployments  = schema.GroupResource{Group: "apps", Resource: "deployments"}
 	statefulsets = schema.GroupResource{Group: "apps", Resource: "statefulsets"}
 	replicasets  = schema.GroupResource{Group: "apps", Resource: "replicasets"}
+	podsResource = schema.GroupResource{Resource: "pods"}
 )
 
 // setGate turns the feature on or off until the end of the test. It can be

@@ -297,6 +297,10 @@ func CheckBeforeBind(logger klog.Logger, cs cycleState, pod *v1.Pod) *fwk.Status
 func (pl *DynamicResources) workloadReference(pod *v1.Pod, claim *resourceapi.ResourceClaim) (*resourceapi.ResourceClaimConsumerReference, error) {
 	workload := claim.Spec.ReservedFor
 	if workload.UID != "" {
+		if resourceclaim.GeneratedForOf(claim) != nil && !isGeneratedForPod(pod, claim) {
+			// The nodes are chosen for those pods for which it was generated.
+			return nil, nil
+		}
 		return ptr.To(resourceclaim.WorkloadConsumer(workload, workload.UID)), nil
 	}
 	uid, err := pl.podGroupUID(pod, workload)
@@ -307,6 +311,18 @@ func (pl *DynamicResources) workloadReference(pod *v1.Pod, claim *resourceapi.Re
 		return nil, err
 	}
 	return ptr.To(resourceclaim.WorkloadConsumer(workload, uid)), nil
+}
+
+// isGeneratedForPod returns true if the pod refers to the claim through a template. That
+// the claim was generated for the pod was checked before.
+func isGeneratedForPod(pod *v1.Pod, claim *resourceapi.ResourceClaim) bool {
+	for i := range pod.Spec.ResourceClaims {
+		name, generated, err := resourceclaim.Name(pod, &pod.Spec.ResourceClaims[i])
+		if err == nil && generated && ptr.Deref(name, "") == claim.Name {
+			return true
+		}
+	}
+	return false
 }
 
 // describeConsumer returns a description of the object like `jobs.batch "train"`.

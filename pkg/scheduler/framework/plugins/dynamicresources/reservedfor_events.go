@@ -67,12 +67,8 @@ func (pl *DynamicResources) podUpdated(oldPod, newPod *v1.Pod) {
 // podGone activates pods which were waiting for the pod to not use an allocation
 // anymore which does not fit them.
 func (pl *DynamicResources) podGone(pod *v1.Pod) {
-	for _, podClaim := range pod.Spec.ResourceClaims {
-		// Claims which are created for a pod are not reserved for a workload.
-		if podClaim.ResourceClaimName == nil {
-			continue
-		}
-		if pods := pl.claimUsers.gone(pod, *podClaim.ResourceClaimName); len(pods) > 0 {
+	for name := range claimNames(pod) {
+		if pods := pl.claimUsers.gone(pod, name); len(pods) > 0 {
 			pl.owners.activate(pods)
 		}
 	}

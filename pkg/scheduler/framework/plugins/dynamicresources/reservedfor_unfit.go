@@ -19,6 +19,7 @@ package dynamicresources
 import (
 	"context"
 	"fmt"
+	"iter"
 	"sync"
 	"time"
 
@@ -69,10 +70,8 @@ func assignedUsers(obj any) ([]string, error) {
 		return nil, nil
 	}
 	var keys []string
-	for _, podClaim := range pod.Spec.ResourceClaims {
-		if podClaim.ResourceClaimName != nil {
-			keys = append(keys, pod.Namespace+"/"+*podClaim.ResourceClaimName)
-		}
+	for name := range claimNames(pod) {
+		keys = append(keys, pod.Namespace+"/"+name)
 	}
 	return keys, nil
 }
@@ -140,16 +139,27 @@ func nameOf(claim *resourceapi.ResourceClaim) types.NamespacedName {
 	return types.NamespacedName{Namespace: claim.Namespace, Name: claim.Name}
 }
 
-// usesClaim returns true if the pod has a reference to the claim. Only references by
-// name matter because a claim which was created for one pod is
-// never reserved for a workload.
+// usesClaim returns true if the pod has a reference to the claim: by name, or because it was
+// told to use a claim that was generated for several pods.
 func usesClaim(pod *v1.Pod, claimName string) bool {
-	for _, podClaim := range pod.Spec.ResourceClaims {
-		if podClaim.ResourceClaimName != nil && *podClaim.ResourceClaimName == claimName {
+	for name := range claimNames(pod) {
+		if name == claimName {
 			return true
 		}
 	}
 	return false
+}
+
+// claimNames iterates over the names of the claims of a pod, as far as they exist.
+func claimNames(pod *v1.Pod) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for i := range pod.Spec.ResourceClaims {
+			name, _, err := resourceclaim.Name(pod, &pod.Spec.ResourceClaims[i])
+			if err == nil && name != nil && !yield(*name) {
+				return
+			}
+		}
+	}
 }
 
 // isDone returns true if the pod does not use its claims anymore.

@@ -18,6 +18,7 @@ package dynamicresources
 
 import (
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
@@ -40,12 +41,28 @@ func (pl *DynamicResources) signClaims(pod *v1.Pod) []fwk.SignFragment {
 	}
 	signature := claimsSignature{Namespace: pod.Namespace}
 	for i := range pod.Spec.ResourceClaims {
-		name := pod.Spec.ResourceClaims[i].ResourceClaimName
-		if name == nil {
-			// The claim gets generated for this pod.
+		name := pl.sharedClaimName(pod, &pod.Spec.ResourceClaims[i])
+		if name == "" {
 			return nil
 		}
-		signature.Claims = append(signature.Claims, *name)
+		signature.Claims = append(signature.Claims, name)
 	}
 	return []fwk.SignFragment{{Key: fwk.DynamicResourcesSignerName, Value: signature}}
+}
+
+// sharedClaimName returns the name of the claim which a pod refers to, empty if it was generated for this
+// pod or does not exist.
+func (pl *DynamicResources) sharedClaimName(pod *v1.Pod, podClaim *v1.PodResourceClaim) string {
+	if podClaim.ResourceClaimName != nil {
+		return *podClaim.ResourceClaimName
+	}
+	name, _, err := resourceclaim.Name(pod, podClaim)
+	if err != nil || name == nil {
+		return ""
+	}
+	claim, err := pl.draManager.ResourceClaims().Get(pod.Namespace, *name)
+	if err != nil || !mayBeShared(claim) {
+		return ""
+	}
+	return *name
 }

@@ -23,6 +23,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/feature"
 	"k8s.io/kubernetes/test/utils/ktesting"
 	"k8s.io/utils/ptr"
@@ -41,10 +44,20 @@ func TestSharedClaimsSignPod(t *testing.T) {
 	otherNamespace.Namespace = "other"
 	generated := newSharingPod("pod-2")
 	generated.Spec.ResourceClaims = append(generated.Spec.ResourceClaims, v1.PodResourceClaim{Name: "generated", ResourceClaimTemplateName: ptr.To("template")})
+	// What it gets told to use may have been generated for others, too.
+	told := newSharingPod("pod-2")
+	told.Spec.ResourceClaims[0] = v1.PodResourceClaim{Name: resourceName, ResourceClaimTemplateName: ptr.To("template")}
+	told.Status.ResourceClaimStatuses = []v1.PodResourceClaimStatus{{Name: resourceName, ResourceClaimName: ptr.To(sharedClaimName)}}
+	ownedBy := func(apiVersion, kind, name string) *resourceapi.ResourceClaim {
+		claim := newSharedClaim()
+		claim.OwnerReferences = []metav1.OwnerReference{{APIVersion: apiVersion, Kind: kind, Name: name, UID: types.UID(name), Controller: ptr.To(true)}}
+		return claim
+	}
 	off := func(feats *feature.Features) { feats.EnableDRASharedClaims = false }
 
 	for name, tc := range map[string]struct {
 		features  func(feats *feature.Features)
+		claim     *resourceapi.ResourceClaim
 		pod       *v1.Pod
 		wantAlike bool
 		wantNone  bool
@@ -54,6 +67,9 @@ func TestSharedClaimsSignPod(t *testing.T) {
 		"other-namespace": {pod: otherNamespace},
 		"more-claims":     {pod: withClaims(newSharingPod("pod-2"), sharedClaimName, "other")},
 		"generated-claim": {pod: generated, wantNone: true},
+		"for-several":     {claim: ownedBy("batch/v1", "Job", "job"), pod: told, wantAlike: true},
+		"for-it":          {claim: ownedBy("v1", "Pod", "pod-2"), pod: told, wantNone: true},
+		"claim-is-gone":   {pod: told, wantNone: true},
 		"gate-off":        {features: off, pod: newSharingPod("pod-2"), wantNone: true},
 	} {
 		syncTest(t, name, func(tCtx ktesting.TContext) {
@@ -61,7 +77,11 @@ func TestSharedClaimsSignPod(t *testing.T) {
 			if tc.features != nil {
 				tc.features(&feats)
 			}
-			test := newSharedClaimsTest(tCtx, feats, nil)
+			var claims []*resourceapi.ResourceClaim
+			if tc.claim != nil {
+				claims = append(claims, tc.claim)
+			}
+			test := newSharedClaimsTest(tCtx, feats, claims)
 			sign := func(pod *v1.Pod) string {
 				fragments, status := test.p.SignPod(tCtx, pod)
 				if !status.IsSuccess() {
