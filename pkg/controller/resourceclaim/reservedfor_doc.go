@@ -32,6 +32,8 @@ package resourceclaim
 //	| reservedfor_limiter.go   | fairness between namespaces                                            |
 //	| reservedfor_state.go     | what is remembered about a claim                                       |
 //	| reservedfor_idle.go      | claims that users want to be released when idle                        |
+//	| reservedfor_consumer.go  | for which controller of a pod a claim gets generated from a template   |
+//	| reservedfor_generate.go  | generates it, once for all pods, and removes it at the end             |
 //	| reservedfor_podgroups.go, others with a release in their name | how releases differ               |
 //
 // What decide returns for an entry, by what is known about its object. It asks for what is
@@ -58,3 +60,13 @@ package resourceclaim
 //	| a workload         | for any pod       | reviewed when a pod ends, when the workload changes, and now and then |
 //	| empty              | for any pod       | after a pause: a list of pods. One uses it: reserved again. Else deallocated |
 //	| empty              | none              | nothing                                                          |
+//
+// A claim that gets generated for several pods, by the record in workloads.generated:
+//
+//	| record           | claim in the informer | what a pod that needs it does                                  |
+//	|------------------|-----------------------|----------------------------------------------------------------|
+//	| any              | marked for it         | uses it                                                        |
+//	| none             | no, or another one    | creates it                                                     |
+//	| creating         | no                    | waits for the pod that does                                    |
+//	| created          | no                    | uses it; after a minute, all pods are processed again          |
+//	| not before       | no, or another one    | waits; at that time one of those which wait creates it         |

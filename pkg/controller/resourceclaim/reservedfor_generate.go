@@ -29,6 +29,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	"k8s.io/klog/v2"
 	resourceclaimmetrics "k8s.io/kubernetes/pkg/controller/resourceclaim/metrics"
@@ -181,6 +182,8 @@ func (ec *Controller) ensureGenerated(ctx context.Context, pod *v1.Pod, entry st
 	reason, delay, err := ec.createGenerated(ctx, key, template, entry, c)
 	if err == nil {
 		ec.wakePods(key.Namespace, ec.workloads.endGenerate(key, pod.Name, 0))
+		// Normally the claim is seen before that, and forgotten.
+		ec.notifyClaim(key, generatedInterval)
 		return name
 	}
 	if delay == 0 {
@@ -362,7 +365,26 @@ func (ec *Controller) retryGenerated(key types.NamespacedName) {
 	w.mutex.Lock()
 	defer w.mutex.Unlock()
 	g := w.generated[key]
-	if g == nil || g.creating || !g.created.IsZero() && w.clock.Since(g.created) < generatedInterval {
+	if g == nil || g.creating {
+		return
+	}
+	if !g.created.IsZero() {
+		if wait := generatedInterval - w.clock.Since(g.created); wait > 0 {
+			ec.notifyClaim(key, wait)
+			return
+		}
+		// It was removed without being seen. Pods were told already to use it.
+		delete(w.generated, key)
+		pods, err := ec.podIndexer.ByIndex(podResourceClaimIndex, key.String())
+		if err != nil {
+			utilruntime.HandleError(fmt.Errorf("find pods for claim in cache: %w", err))
+		}
+		for _, obj := range pods {
+			if pod, ok := obj.(*v1.Pod); ok {
+				g.waiting[pod.Name] = true
+			}
+		}
+		ec.wakePods(key.Namespace, g.waiting)
 		return
 	}
 	if wait := g.notBefore.Sub(w.clock.Now()); wait > 0 {

@@ -135,6 +135,8 @@ func (ec *Controller) forgetRemovedClaim(namespace, name string) {
 	claim, err := ec.claimLister.ResourceClaims(namespace).Get(name)
 	if apierrors.IsNotFound(err) {
 		ec.retryGenerated(key)
+	} else if err == nil {
+		ec.observeGenerated(nil, claim)
 	}
 	if state == nil {
 		return

@@ -19,6 +19,7 @@ package resourceclaim
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -538,11 +539,31 @@ func TestGenerateStalledInformer(t *testing.T) {
 	tt.clock.Step(time.Second)
 	tt.mustSyncPod(pods[2])
 	assert.Equal(tt, []string{"create resourceclaims", "get resourceclaims", "patch pods"}, tt.claimRequests())
-	// Removed before it was seen.
+	// Removed before it was seen. The pods are told by nobody else.
 	tt.ExpectNoError(tt.client.Tracker().Delete(claimResource, testNamespace, generatedName(jobConsumer)))
+	for _, pod := range pods {
+		pod.Status.ResourceClaimStatuses = []v1.PodResourceClaimStatus{{Name: podResourceClaimName, ResourceClaimName: ptr.To(generatedName(jobConsumer))}}
+		tt.ExpectNoError(tt.ec.podIndexer.Update(pod))
+	}
+	claimKey := claimKeyPrefix + testNamespace + "/" + generatedName(jobConsumer)
+	assert.Equal(tt, generatedInterval, tt.queue.delays[claimKey])
 	tt.clock.Step(generatedInterval)
-	tt.mustSyncPod(pods[2])
+	tt.queued()
+	tt.ExpectNoError(tt.ec.syncHandler(tt, claimKey))
+	keys := tt.queued()
+	assert.Len(tt, keys, len(pods))
+	for _, key := range keys {
+		tt.ExpectNoError(tt.ec.syncHandler(tt, key))
+	}
+	// Since 1.37, upstream looks for the claim, too.
+	assert.Equal(tt, []string{"create resourceclaims"}, slices.DeleteFunc(tt.claimRequests(), func(request string) bool { return strings.HasPrefix(request, "get ") }))
 	assert.Len(tt, tt.allClaims(), 1)
+
+	// Nothing is remembered once it is there.
+	claim := tt.allClaims()[0]
+	tt.ExpectNoError(claimInformer(tt.factory).GetIndexer().Add(&claim))
+	tt.ExpectNoError(tt.ec.syncHandler(tt, claimKey))
+	assert.Empty(tt, tt.ec.workloads.generated)
 }
 
 // TestTemplateChanged covers pods of the same Job which are created before and after their template

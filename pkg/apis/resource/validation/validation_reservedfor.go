@@ -36,7 +36,7 @@ import (
 func validateReservedForWorkload(claim *resource.ResourceClaim, fldPath *field.Path) field.ErrorList {
 	ref := claim.Spec.ReservedFor
 	if ref == nil {
-		return nil
+		return validateGeneratedFor(claim)
 	}
 
 	consumer := resource.ResourceClaimConsumerReference(*ref)
@@ -52,6 +52,7 @@ func validateReservedForWorkload(claim *resource.ResourceClaim, fldPath *field.P
 		allErrs = append(allErrs, field.Invalid(fldPath.Child("resource"), ref.Resource,
 			"a claim cannot be reserved for a pod as workload because the end of that one pod would free the devices of all others; name the object which controls the pods, or leave reservedFor unset to reserve for each pod"))
 	}
+	allErrs = append(allErrs, validateGeneratedFor(claim)...)
 	return append(allErrs, validateReservedForMetadata(claim, nil)...)
 }
 
@@ -112,6 +113,16 @@ func validateReservedForWorkloadStatus(claim, oldClaim *resource.ResourceClaim, 
 		}
 	}
 	return allErrs
+}
+
+// validateGeneratedFor refuses a mark without content: the strategy removes that of a forged one. It is called for new
+// claims, and up to 1.32 also for others.
+func validateGeneratedFor(claim *resource.ResourceClaim) field.ErrorList {
+	const key = resourceclaim.GeneratedForAnnotation
+	if value, marked := claim.Annotations[key]; !marked || value != "" {
+		return nil
+	}
+	return field.ErrorList{field.Forbidden(field.NewPath("metadata", "annotations").Key(key), "may only be set by the ResourceClaim controller, in a claim with the name that it computes; leave it out")}
 }
 
 // validateReservedForMetadata validates the annotations of a claim which are about its consumers.

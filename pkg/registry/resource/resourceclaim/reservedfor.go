@@ -69,30 +69,23 @@ var markingUsers = []string{
 	user.KubeControllerManager,
 }
 
-// validateGeneratedFor ensures that only the controller creates a claim with the mark of one that was
-// generated for several pods. Anybody else could put a claim in the place of it, and
-// decide how devices get configured in those pods.
+// invalidateForgedMark gets called for a new claim. It ensures that only the controller creates a claim with the
+// mark of one that was generated for several pods. Anybody else could put a claim in the place of
+// it, and decide how devices get configured in those pods. The same is true for a template with the annotation,
+// which the controller copies into a claim for one pod. Validation refuses what has no content.
 //
 // Those who may do everything may do that, too: tests run controllers as one of them.
-func validateGeneratedFor(ctx context.Context, claim *resource.ResourceClaim) field.ErrorList {
+func invalidateForgedMark(ctx context.Context, claim *resource.ResourceClaim) {
+	const key = resourceclaim.GeneratedForAnnotation
 	generatedFor := resourceclaim.GeneratedForOf(claim)
 	if generatedFor == nil {
-		return nil
+		return
 	}
-	path := field.NewPath("metadata", "annotations").Key(resourceclaim.GeneratedForAnnotation)
 	requester, ok := genericapirequest.UserFrom(ctx)
-	if !ok || !slices.Contains(markingUsers, requester.GetName()) && !slices.Contains(requester.GetGroups(), user.SystemPrivilegedGroup) {
-		return field.ErrorList{field.Forbidden(path, "may only be set by the ResourceClaim controller, leave it out")}
+	if !ok || !slices.Contains(markingUsers, requester.GetName()) && !slices.Contains(requester.GetGroups(), user.SystemPrivilegedGroup) ||
+		claim.Name != generatedFor.ClaimName(claim.Annotations[resourceclaim.PodClaimNameAnnotation]) {
+		claim.Annotations[key] = ""
 	}
-	value := claim.Annotations[resourceclaim.GeneratedForAnnotation]
-	if _, err := resourceclaim.ParseGeneratedFor(value); err != nil {
-		return field.ErrorList{field.Invalid(path, value, err.Error())}
-	}
-	if claim.Name != generatedFor.ClaimName(claim.Annotations[resourceclaim.PodClaimNameAnnotation]) {
-		// The controller copies annotations of templates. This one does not mean that claim.
-		return field.ErrorList{field.Invalid(path, value, "does not belong to a claim with this name, leave it out")}
-	}
-	return nil
 }
 
 func draReservedForWorkloadsFeatureInUse(claim *resource.ResourceClaim) bool {

@@ -121,9 +121,9 @@ func TestGeneratedForStrategy(t *testing.T) {
 		}, expect: "may only be set"},
 		"invalid": {user: controller, change: func(claim *resource.ResourceClaim) {
 			claim.Annotations[resourceclaim.GeneratedForAnnotation] = "jobs"
-		}, expect: "must be resource, name and UID"},
+		}, expect: "in a claim with the name that it computes"},
 		// A template has the annotation, and a claim gets generated from it for one pod.
-		"copied": {user: controller, change: func(claim *resource.ResourceClaim) { claim.Name, claim.GenerateName = "", "pod-entry-" }, expect: "does not belong to a claim with this name"},
+		"copied": {user: controller, change: func(claim *resource.ResourceClaim) { claim.Name = "pod-entry-x7k2p" }, expect: "in a claim with the name that it computes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx := genericapirequest.NewDefaultContext()
