@@ -22,13 +22,15 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/testutil"
 	kubeletmetrics "k8s.io/kubernetes/pkg/kubelet/metrics"
 )
 
 // TestMetricOfErrors checks that dra_operations_duration_seconds tells errors from success.
 func TestMetricOfErrors(t *testing.T) {
-	kubeletmetrics.Register()
+	// The kubelet only registers it with the feature, and without that it counts nothing.
+	metrics.NewKubeRegistry().MustRegister(kubeletmetrics.DRAOperationsDuration)
 	count := func(operation, isError string) int {
 		n, err := testutil.GetHistogramMetricCount(kubeletmetrics.DRAOperationsDuration.WithLabelValues(operation, isError))
 		require.NoError(t, err)

@@ -252,11 +252,13 @@ func (pl *DynamicResources) releasePendingAllocation(state *stateData, index int
 	// been deallocated again since then. Then the pending allocation,
 	// if there is one, belongs to some other pod.
 	claimUID := state.claims.get(index).UID
-	if current := pl.pendingAllocations().GetPendingAllocation(claimUID); current != nil && current != allocation {
+	current := pl.pendingAllocations().GetPendingAllocation(claimUID)
+	if current != nil && current != allocation {
 		return false
 	}
 	deleted = pl.pendingAllocations().MaybeRemoveClaimPendingAllocation(claimUID, false)
-	if deleted && !pl.isAllocatedInCache(state.claims.get(index)) {
+	// In 1.32, upstream's bindClaim has removed it already when it failed.
+	if (deleted || current == nil) && !pl.isAllocatedInCache(state.claims.get(index)) {
 		pl.claimReserver.inFlight.withdraw(info.podUID, time.Now())
 	}
 	return deleted
