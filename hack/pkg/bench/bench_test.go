@@ -221,10 +221,21 @@ func TestParseRecord(t *testing.T) {
 }
 
 func TestCanceled(t *testing.T) {
-	b := newBench(t, "exec sleep 600\n", "exec sleep 600\n")
+	started := filepath.Join(t.TempDir(), "started")
+	script := "touch " + started + "\nexec sleep 600\n"
+	b := newBench(t, script, script)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	stop := errors.New("stopped by test")
-	time.AfterFunc(200*time.Millisecond, func() { cancel(stop) })
+	go func() {
+		// Not before something runs: compiling takes as long as it takes.
+		for ctx.Err() == nil {
+			if _, err := os.Stat(started); err == nil {
+				cancel(stop)
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	}()
+	t.Cleanup(func() { cancel(nil) })
 	if results, err := b.Run(ctx, QuickPlan()); !errors.Is(err, stop) || len(results) != len(QuickPlan()) {
 		t.Errorf("want what was measured, and the cause: %d, %v", len(results), err)
 	}
