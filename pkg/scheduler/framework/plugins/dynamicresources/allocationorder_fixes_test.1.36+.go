@@ -26,7 +26,6 @@ import (
 	schedulingapi "k8s.io/api/scheduling/v1beta1"
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/sets"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	featuregatetesting "k8s.io/component-base/featuregate/testing"
 	fwk "k8s.io/kube-scheduler/framework"
@@ -72,7 +71,9 @@ func TestPendingAndNewAllocation(t *testing.T) {
 	tc := setup(tCtx, nil, []*v1.Node{workerNode}, []*resourceapi.ResourceClaim{newClaim("shared"), newClaim("own")},
 		[]*resourceapi.DeviceClass{deviceClass}, []*schedulingapi.PodGroup{podGroup}, []apiruntime.Object{largeWorkerNodeSlice}, feats, false, nil)
 	groupState := framework.NewCycleState()
-	groupState.Write(stateKey, &podGroupStateData{pendingAllocations: make(map[types.UID]sets.Set[types.UID])})
+	groupData := &podGroupStateData{}
+	groupData.pendingAllocations = emptyMap(groupData.pendingAllocations)
+	groupState.Write(stateKey, groupData)
 	nodeInfo := framework.NewNodeInfo()
 	nodeInfo.SetNode(workerNode)
 
@@ -96,3 +97,6 @@ func TestPendingAndNewAllocation(t *testing.T) {
 	}
 	assert.Equal(t, []string{"instance-1", "instance-2"}, []string{device("shared"), device("own")})
 }
+
+// emptyMap hides that the type of the field has changed in 1.37.
+func emptyMap[M ~map[K]V, K comparable, V any](M) M { return make(M) }
