@@ -23,6 +23,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	schedulingapi "k8s.io/api/scheduling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -47,7 +48,8 @@ import (
 //
 // To which workload a pod belongs is found out in reservedfor_owners.go. What happens with an
 // allocation that does not fit anymore is in reservedfor_unfit.go. What
-// differs between Kubernetes releases is in reservedfor_podgroups.go and sharedclaims_plugin.go.
+// differs between Kubernetes releases is in reservedfor_compat.go, reservedfor_podgroups.go and
+// sharedclaims_compat.go.
 
 // maxIncarnations limits for how many incarnations of its workload a claim is
 // reserved at the same time. One lives, and few can have pods which still
@@ -303,7 +305,11 @@ func (pl *DynamicResources) workloadReference(pod *v1.Pod, claim *resourceapi.Re
 		}
 		return ptr.To(resourceclaim.WorkloadConsumer(workload, workload.UID)), nil
 	}
-	uid, err := pl.podGroupUID(pod, workload)
+	var uid types.UID
+	var err error
+	if refersToPodGroup(workload) && nameOfPodGroup(pod) == workload.Name {
+		uid, err = pl.currentPodGroupUID(pod)
+	}
 	if err == nil && uid == "" {
 		uid, err = pl.owners.workloadUID(pod, *workload)
 	}
@@ -332,6 +338,25 @@ func describeConsumer(ref *resourceapi.ResourceClaimWorkloadReference) string {
 		description += fmt.Sprintf(" (UID %s)", ref.UID)
 	}
 	return description
+}
+
+// refersToPodGroup returns true if the claim is reserved for a PodGroup.
+func refersToPodGroup(workload *resourceapi.ResourceClaimWorkloadReference) bool {
+	return workload.APIGroup == schedulingapi.GroupName && workload.Resource == "podgroups"
+}
+
+// describeMembership says what is known about what the pod belongs to.
+func (pl *DynamicResources) describeMembership(pod *v1.Pod, workload *resourceapi.ResourceClaimWorkloadReference) string {
+	if !refersToPodGroup(workload) {
+		return describeController(pod)
+	}
+	if reason := pl.podGroupsUnknown(); reason != "" {
+		return reason
+	}
+	if name := nameOfPodGroup(pod); name != "" {
+		return fmt.Sprintf("PodGroup is %q", name)
+	}
+	return "no PodGroup"
 }
 
 func describeController(pod *v1.Pod) string {

@@ -25,7 +25,7 @@ import (
 )
 
 // This file contains what reservedfor_devices.go needs to know about taints of devices. Where they
-// are in the API is in reservedfor_taintfields.go.
+// are in the API is in reservedfor_compat.go.
 
 // resourceSlices returns all slices, with the taints of DeviceTaintRules.
 func (pl *DynamicResources) resourceSlices() ([]*resourceapi.ResourceSlice, error) {

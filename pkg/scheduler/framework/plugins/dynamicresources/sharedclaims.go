@@ -49,7 +49,7 @@ import (
 //     the scheduler knowing it, see sharedclaims_uncertain.go.
 //   - A claim which cannot be reserved for more pods makes a pod unschedulable.
 //
-// What differs between Kubernetes releases is in sharedclaims_plugin.go.
+// What differs between Kubernetes releases is in sharedclaims_compat.go.
 //
 // All of this depends on the DRASharedClaims feature gate. While it is off, no claim is
 // marked as shared, and the plugin does for each claim what it does upstream.

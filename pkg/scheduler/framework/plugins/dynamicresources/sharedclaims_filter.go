@@ -39,7 +39,7 @@ func (pl *DynamicResources) limitFilter(pod *v1.Pod, nodes []snapshotNode, s *st
 	var names sets.Set[string]
 	for index, claim := range s.claims.allUserClaims() {
 		if s.informationsForClaim[index].availableOnNodes == nil {
-			skip = skip && !pl.dependsOnNode(claim.Status.Allocation)
+			skip = skip && !pl.dependsOnNode(claim.Status.Allocation) && !skipsNodeOperations(claim.Status.Allocation)
 			continue
 		}
 		skip = false

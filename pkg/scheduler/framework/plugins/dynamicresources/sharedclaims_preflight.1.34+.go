@@ -121,3 +121,10 @@ func (r *claimReserver) follow(ctx context.Context, request *claimReservation, l
 	}
 	return r.wait(ctx, request)
 }
+
+// hasAnyBindingCondition returns true if a pod may have to wait for the devices.
+func hasAnyBindingCondition(allocation *resourceapi.AllocationResult) bool {
+	return slices.ContainsFunc(allocation.Devices.Results, func(result resourceapi.DeviceRequestAllocationResult) bool {
+		return len(result.BindingConditions) > 0
+	})
+}
