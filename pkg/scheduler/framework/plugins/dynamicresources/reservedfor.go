@@ -24,12 +24,14 @@ import (
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	schedulingapi "k8s.io/api/scheduling/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	restclient "k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
@@ -365,4 +367,55 @@ func describeController(pod *v1.Pod) string {
 		return "no controller"
 	}
 	return fmt.Sprintf("controller is %s %q", controller.Kind, controller.Name)
+}
+
+// reservedForPodHandler returns the handler for all pods.
+//
+// The scheduling queue offers each event that a plugin registers to all pods which
+// this plugin rejected. Here only few pods are affected by a few of the very many
+// updates and deletions of pods. Those get activated directly.
+func (pl *DynamicResources) reservedForPodHandler() cache.ResourceEventHandler {
+	return cache.ResourceEventHandlerFuncs{
+		UpdateFunc: func(oldObj, newObj any) {
+			oldPod, ok := oldObj.(*v1.Pod)
+			if !ok {
+				return
+			}
+			if newPod, ok := newObj.(*v1.Pod); ok {
+				pl.podUpdated(oldPod, newPod)
+			}
+		},
+		DeleteFunc: func(obj any) {
+			if unknown, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+				obj = unknown.Obj
+			}
+			if pod, ok := obj.(*v1.Pod); ok {
+				pl.podGone(pod)
+			}
+		},
+	}
+}
+
+// podUpdated activates a pod which might belong to a different workload now.
+func (pl *DynamicResources) podUpdated(oldPod, newPod *v1.Pod) {
+	if len(newPod.Spec.ResourceClaims) == 0 {
+		return
+	}
+	if isDone(newPod) {
+		pl.podGone(newPod)
+		return
+	}
+	if newPod.Spec.NodeName == "" && !apiequality.Semantic.DeepEqual(metav1.GetControllerOfNoCopy(oldPod), metav1.GetControllerOfNoCopy(newPod)) {
+		pl.owners.activate(map[string]*v1.Pod{string(newPod.UID): newPod})
+	}
+}
+
+// podGone activates pods which were waiting for the pod to not use an allocation
+// anymore which does not fit them.
+func (pl *DynamicResources) podGone(pod *v1.Pod) {
+	for name := range claimNames(pod) {
+		if pods := pl.claimUsers.gone(pod, name); len(pods) > 0 {
+			pl.owners.activate(pods)
+		}
+	}
 }
