@@ -96,3 +96,32 @@ func TestPendingAndNewAllocation(t *testing.T) {
 	}
 	assert.Equal(t, []string{"instance-1", "instance-2"}, []string{device("shared"), device("own")})
 }
+
+// TestBindingsWithoutClaim covers a pod where nothing had to be created for one of the
+// entries in spec.resourceClaims.
+func TestBindingsWithoutClaim(t *testing.T) {
+	tCtx := ktesting.Init(t)
+	featuregatetesting.SetFeatureGatesDuringTest(tCtx, utilfeature.DefaultFeatureGate, featuregatetesting.FeatureOverrides{
+		features.DRAWorkloadResourceClaims: true,
+		features.GenericWorkload:           true, // dependency of DRAWorkloadResourceClaims
+	})
+	pod := podWithClaimName.DeepCopy()
+	pod.Spec.ResourceClaims = append([]v1.PodResourceClaim{{Name: "unused", ResourceClaimTemplateName: ptr.To("template")}}, pod.Spec.ResourceClaims...)
+	pod.Status.ResourceClaimStatuses = []v1.PodResourceClaimStatus{{Name: "unused"}}
+	pod.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: ptr.To(podGroupName)}
+	podGroup := st.MakePodGroup().Name(podGroupName).Namespace(namespace).UID(types.UID(podGroupUID)).Obj()
+	feats := feature.Features{
+		EnableDynamicResourceAllocation:    true,
+		EnableDRAWorkloadResourceClaims:    true,
+		EnableDRADeviceBindingConditions:   true,
+		EnableDRAResourceClaimDeviceStatus: true,
+		EnableDRASchedulerFilterTimeout:    true,
+	}
+	tc := setup(tCtx, nil, nil, []*resourceapi.ResourceClaim{allocatedClaim}, nil, []*schedulingapi.PodGroup{podGroup}, nil, feats, false, nil)
+	claims, err := tc.p.podResourceClaims(pod)
+	require.NoError(t, err)
+	bindings, err := tc.p.podResourceClaimBindings(pod)
+	require.NoError(t, err)
+	require.Len(t, claims, 1)
+	assert.Len(t, bindings, len(claims), "both lists have the same index")
+}
