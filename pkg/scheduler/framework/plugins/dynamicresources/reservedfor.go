@@ -126,28 +126,10 @@ func (pl *DynamicResources) prepareReservedFor(ctx context.Context, pod *v1.Pod,
 		if status := pl.waitForWorkload(logger, pod, claim, workload, err); status != nil {
 			return status
 		}
-		binding := claims.getBinding(index, pod)
-		s.informationsForClaim[index].latest = func() (*resourceapi.ResourceClaim, error) {
-			return pl.draManager.ResourceClaims().Get(claim.Namespace, claim.Name)
-		}
-		s.informationsForClaim[index].inUse = func() bool { return pl.claimUsers.inUse(claim) }
-		s.informationsForClaim[index].admit = admitIncarnation
-		s.informationsForClaim[index].reservation = func(claim *resourceapi.ResourceClaim) (*resourceapi.ResourceClaimConsumerReference, error) {
-			switch {
-			case !resourceclaim.IsAllocatedForAnyPod(claim):
-				// Might have been dropped by an API server where the
-				// feature is disabled.
-				return &binding, nil
-			case workload != nil:
-				return workload, nil
-			case isReservedForWorkload(claim):
-				return nil, nil
-			default:
-				return nil, fmt.Errorf("claim %s is not reserved for %s anymore", klog.KObj(claim), describeConsumer(claim.Spec.ReservedFor))
-			}
-		}
+		consumer := &workloadConsumer{pl: pl, claim: nameOf(claim), binding: claims.getBinding(index, pod), workload: workload}
+		s.informationsForClaim[index].workload = consumer
 		if claim.Status.Allocation != nil && s.informationsForClaim[index].pending == nil {
-			if status := pl.checkDevices(logger, pod, claim, s.informationsForClaim[index].reservation); status != nil {
+			if status := pl.checkDevices(logger, pod, claim, consumer); status != nil {
 				return status
 			}
 			if status := checkIncarnations(logger, pod, claim, workload); status != nil {
@@ -156,6 +138,49 @@ func (pl *DynamicResources) prepareReservedFor(ctx context.Context, pod *v1.Pod,
 		}
 	}
 	return nil
+}
+
+// workloadConsumer is the consumer of a claim with spec.reservedFor.
+type workloadConsumer struct {
+	pl    *DynamicResources
+	claim types.NamespacedName
+
+	// binding is the entry for the pod or its group.
+	binding resourceapi.ResourceClaimConsumerReference
+
+	// workload is the entry for the workload, nil if the pod does not belong to it.
+	workload *resourceapi.ResourceClaimConsumerReference
+}
+
+var _ claimConsumer = &workloadConsumer{}
+
+func (c *workloadConsumer) reservation(claim *resourceapi.ResourceClaim) (*resourceapi.ResourceClaimConsumerReference, error) {
+	switch {
+	case !resourceclaim.IsAllocatedForAnyPod(claim):
+		// Might have been dropped by an API server where the
+		// feature is disabled.
+		return &c.binding, nil
+	case c.workload != nil:
+		return c.workload, nil
+	case isReservedForWorkload(claim):
+		return nil, nil
+	default:
+		return nil, fmt.Errorf("claim %s is not reserved for %s anymore", klog.KObj(claim), describeConsumer(claim.Spec.ReservedFor))
+	}
+}
+
+func (c *workloadConsumer) admit(claim *resourceapi.ResourceClaim, ref resourceapi.ResourceClaimConsumerReference, missing []resourceapi.ResourceClaimConsumerReference) error {
+	return admitIncarnation(claim, ref, missing)
+}
+
+// inUse is about pods, which are not listed: PostFilter has the claim released as soon as none uses it.
+func (c *workloadConsumer) inUse(claim *resourceapi.ResourceClaim) bool {
+	return c.pl.claimUsers.inUse(claim)
+}
+
+// latest returns what is in the cache.
+func (c *workloadConsumer) latest() (*resourceapi.ResourceClaim, error) {
+	return c.pl.draManager.ResourceClaims().Get(c.claim.Namespace, c.claim.Name)
 }
 
 // admitIncarnation returns an error if the claim is reserved for as many incarnations of
@@ -277,11 +302,11 @@ func CheckBeforeBind(logger klog.Logger, cs cycleState, pod *v1.Pod) *fwk.Status
 		return nil
 	}
 	for index := range state.informationsForClaim {
-		latest := state.informationsForClaim[index].latest
-		if latest == nil {
+		workload, ok := state.informationsForClaim[index].workload.(*workloadConsumer)
+		if !ok {
 			continue
 		}
-		claim, err := latest()
+		claim, err := workload.latest()
 		if err == nil {
 			err = newClaimReservation(state, index, pod).check(claim)
 		}

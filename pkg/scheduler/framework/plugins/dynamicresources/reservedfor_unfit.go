@@ -337,11 +337,11 @@ func (pl *DynamicResources) giveUpAllocation(ctx context.Context, pod *v1.Pod, s
 		// PreFilter did not get that far.
 		return nil
 	}
-	reservation := state.informationsForClaim[index].reservation
-	if !pl.fts.EnableDRAReservedForWorkloads || reservation == nil || !resourceclaim.IsAllocatedForAnyPod(claim) || claim.DeletionTimestamp != nil {
+	workload := state.informationsForClaim[index].workload
+	if !pl.fts.EnableDRAReservedForWorkloads || workload == nil || !resourceclaim.IsAllocatedForAnyPod(claim) || claim.DeletionTimestamp != nil {
 		return nil
 	}
-	if !pl.requestReleaseUnlessUsed(logger, pod, claim, reservation) {
+	if !pl.requestReleaseUnlessUsed(logger, pod, claim, workload) {
 		return nil
 	}
 	return fwk.NewStatus(fwk.Unschedulable, fmt.Sprintf("release of resourceclaim %s requested because its allocation does not fit anymore", klog.KObj(claim)))
@@ -350,8 +350,8 @@ func (pl *DynamicResources) giveUpAllocation(ctx context.Context, pod *v1.Pod, s
 // requestReleaseUnlessUsed requests the release of the claim in the background, unless that is going on
 // already. It returns false if the allocation has to stay. If that is because of pods which
 // use it or are about to, then the pod gets activated when that may have changed.
-func (pl *DynamicResources) requestReleaseUnlessUsed(logger klog.Logger, pod *v1.Pod, claim *resourceapi.ResourceClaim, reservation reservationFunc) bool {
-	if ref, err := reservation(claim); err != nil || ref == nil {
+func (pl *DynamicResources) requestReleaseUnlessUsed(logger klog.Logger, pod *v1.Pod, claim *resourceapi.ResourceClaim, workload claimConsumer) bool {
+	if ref, err := workload.reservation(claim); err != nil || ref == nil {
 		// The workload, whose pods may fit, is better able to judge.
 		return false
 	}
@@ -470,7 +470,7 @@ func (pl *DynamicResources) removeAllReservations(ctx context.Context, claim *re
 // pod is gone which uses it and the claim is allocated elsewhere.
 //
 // Preemption would not help, so the status is not one for which that gets tried.
-func (pl *DynamicResources) checkDevices(logger klog.Logger, pod *v1.Pod, claim *resourceapi.ResourceClaim, reservation reservationFunc) *fwk.Status {
+func (pl *DynamicResources) checkDevices(logger klog.Logger, pod *v1.Pod, claim *resourceapi.ResourceClaim, workload claimConsumer) *fwk.Status {
 	reason, err := pl.unfitDevice(claim)
 	if err != nil {
 		return statusError(logger, err)
@@ -479,7 +479,7 @@ func (pl *DynamicResources) checkDevices(logger klog.Logger, pod *v1.Pod, claim 
 		return nil
 	}
 	next := "waiting until no pod uses the claim anymore"
-	if pl.requestReleaseUnlessUsed(logger, pod, claim, reservation) {
+	if pl.requestReleaseUnlessUsed(logger, pod, claim, workload) {
 		next = "waiting until the claim is allocated elsewhere"
 	}
 	return statusUnschedulable(logger, fmt.Sprintf("resourceclaim %s is allocated for any pod, but new pods must not use it because %s: %s", klog.KObj(claim), reason, next), "pod", klog.KObj(pod), "resourceclaim", klog.KObj(claim))

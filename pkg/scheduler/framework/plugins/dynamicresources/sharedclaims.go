@@ -61,21 +61,51 @@ import (
 // more consumers.
 var errClaimFull = errors.New("claim cannot be reserved for more consumers")
 
-// reservationFunc returns the entry that has to be in status.reservedFor before a pod
-// may be bound, nil if none is needed. It gets called each time that a new
-// revision of the claim is known. The claim is always allocated. If the
-// allocation is not stored yet, then it is the one which is about to be stored.
-type reservationFunc func(claim *resourceapi.ResourceClaim) (*resourceapi.ResourceClaimConsumerReference, error)
+// claimConsumer is for whom a claim gets reserved when a pod needs it: the pod or its group
+// (podConsumer), or a workload (workloadConsumer in reservedfor.go).
+type claimConsumer interface {
+	// reservation returns the entry that has to be in status.reservedFor before the pod
+	// may be bound, nil if none is needed. It gets called each time that a new
+	// revision of the claim is known. The claim is always allocated. If the
+	// allocation is not stored yet, then it is the one which is about to be stored.
+	reservation(claim *resourceapi.ResourceClaim) (*resourceapi.ResourceClaimConsumerReference, error)
 
-// admitFunc returns why one more entry must not be added to status.reservedFor of
-// the claim together with those which are about to be added, nil if it may be.
-type admitFunc func(claim *resourceapi.ResourceClaim, ref resourceapi.ResourceClaimConsumerReference, missing []resourceapi.ResourceClaimConsumerReference) error
+	// admit returns why one more entry must not be added to status.reservedFor of
+	// the claim together with those which are about to be added, nil if it may be. That
+	// there is room was checked before.
+	admit(claim *resourceapi.ResourceClaim, ref resourceapi.ResourceClaimConsumerReference, missing []resourceapi.ResourceClaimConsumerReference) error
+
+	// inUse returns true if PostFilter must not give up the allocation of the claim for
+	// the pod, because others use it.
+	inUse(claim *resourceapi.ResourceClaim) bool
+}
+
+// podConsumer is the consumer of a claim that gets reserved for each pod or for its group.
+type podConsumer struct {
+	podUID  types.UID
+	binding resourceapi.ResourceClaimConsumerReference
+}
+
+var _ claimConsumer = &podConsumer{}
+
+func (c *podConsumer) reservation(*resourceapi.ResourceClaim) (*resourceapi.ResourceClaimConsumerReference, error) {
+	return &c.binding, nil
+}
+
+func (c *podConsumer) admit(*resourceapi.ResourceClaim, resourceapi.ResourceClaimConsumerReference, []resourceapi.ResourceClaimConsumerReference) error {
+	return nil
+}
+
+func (c *podConsumer) inUse(claim *resourceapi.ResourceClaim) bool {
+	refs := claim.Status.ReservedFor
+	return len(refs) > 1 || len(refs) == 1 && refs[0].UID != c.podUID
+}
 
 // sharedClaim is what PreFilter finds out about a claim that might be used by several
 // pods.
 type sharedClaim struct {
 	// podUID is set for all claims of users, and listsPod if it is the pod that gets added to
-	// status.reservedFor, unless there is a reservation function.
+	// status.reservedFor, unless the claim gets reserved for a workload.
 	podUID   types.UID
 	listsPod bool
 
@@ -86,18 +116,17 @@ type sharedClaim struct {
 	// allocation which was in flight.
 	pending *resourceapi.AllocationResult
 
-	// reservation is set if something other than the default binding may have
-	// to be added to status.reservedFor.
-	reservation reservationFunc
+	// workload is set if the claim may have to be reserved for something else than
+	// the pod or its group.
+	workload claimConsumer
+}
 
-	// admit is set if not each entry that fits into status.reservedFor may be added.
-	admit admitFunc
-
-	// inUse is set if PostFilter gives up the allocation as soon as no pod uses it.
-	inUse func() bool
-
-	// latest is set together with reservation. It returns what is in the cache.
-	latest func() (*resourceapi.ResourceClaim, error)
+// consumer returns for whom one of the claims gets reserved when the pod needs it.
+func (d *stateData) consumer(index int, pod *v1.Pod) claimConsumer {
+	if workload := d.informationsForClaim[index].workload; workload != nil {
+		return workload
+	}
+	return &podConsumer{podUID: pod.UID, binding: d.claims.getBinding(index, pod)}
 }
 
 // pendingAllocationTracker is the part of the claim tracker which knows the allocations that
@@ -290,8 +319,8 @@ func (pl *DynamicResources) checkCanBeReserved(logger klog.Logger, pod *v1.Pod, 
 	if !pl.fts.EnableDRASharedClaims {
 		return statusUnschedulable(logger, "resourceclaim in use", "pod", klog.KObj(pod), "resourceclaim", klog.KObj(claim))
 	}
-	if reservation := s.informationsForClaim[index].reservation; reservation != nil {
-		if ref, err := reservation(claim); err == nil && (ref == nil || isListed(claim, ref.UID)) {
+	if workload := s.informationsForClaim[index].workload; workload != nil {
+		if ref, err := workload.reservation(claim); err == nil && (ref == nil || isListed(claim, ref.UID)) {
 			return nil
 		}
 	}
@@ -354,11 +383,8 @@ type claimReservation struct {
 	// It is nil if the claim is known to be allocated.
 	allocation *resourceapi.AllocationResult
 
-	// reservation determines which entry must be in status.reservedFor.
-	reservation reservationFunc
-
-	// admit is nil if each entry may be added.
-	admit admitFunc
+	// consumer determines which entry must be in status.reservedFor.
+	consumer claimConsumer
 
 	// done gets closed once result and err are set.
 	done   chan struct{}
@@ -371,22 +397,13 @@ type claimReservation struct {
 
 // newClaimReservation returns what the pod needs from one of its claims.
 func newClaimReservation(state *stateData, index int, pod *v1.Pod) *claimReservation {
-	info := &state.informationsForClaim[index]
-	request := &claimReservation{
-		pod:         pod,
-		claim:       state.claims.get(index),
-		allocation:  info.allocation,
-		reservation: info.reservation,
-		admit:       info.admit,
-		done:        make(chan struct{}),
+	return &claimReservation{
+		pod:        pod,
+		claim:      state.claims.get(index),
+		allocation: state.informationsForClaim[index].allocation,
+		consumer:   state.consumer(index, pod),
+		done:       make(chan struct{}),
 	}
-	if request.reservation == nil {
-		binding := state.claims.getBinding(index, pod)
-		request.reservation = func(*resourceapi.ResourceClaim) (*resourceapi.ResourceClaimConsumerReference, error) {
-			return &binding, nil
-		}
-	}
-	return request
 }
 
 // expectedAllocation returns the allocation for which the pod was scheduled.
@@ -420,7 +437,7 @@ func (r *claimReservation) evaluate(claim *resourceapi.ResourceClaim) (*resource
 		return nil, fmt.Errorf("claim %s got allocated elsewhere in the meantime", klog.KObj(claim))
 	}
 
-	ref, err := r.reservation(claim)
+	ref, err := r.consumer.reservation(claim)
 	if err != nil {
 		return nil, err
 	}
@@ -562,7 +579,7 @@ func (f *inFlight) hasWithdrawn(podUID types.UID) bool {
 // trackSharer gets called by Reserve for each claim.
 func (pl *DynamicResources) trackSharer(state *stateData, index int) {
 	info, claim := &state.informationsForClaim[index], state.claims.get(index)
-	if info.listsPod && info.reservation == nil && !isListed(claim, info.podUID) {
+	if info.listsPod && info.workload == nil && !isListed(claim, info.podUID) {
 		pl.claimReserver.inFlight.addSharer(claim.UID, info.podUID)
 	}
 }

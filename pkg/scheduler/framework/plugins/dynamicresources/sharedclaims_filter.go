@@ -81,15 +81,7 @@ func (pl *DynamicResources) staysAllocated(pod *v1.Pod, s *stateData, index int)
 		// The pods of the group may be the only ones.
 		return false
 	}
-	info := &s.informationsForClaim[index]
-	if info.pending != nil {
-		return true
-	}
-	if info.inUse != nil {
-		return info.inUse()
-	}
-	refs := s.claims.get(index).Status.ReservedFor
-	return len(refs) > 1 || len(refs) == 1 && refs[0].UID != pod.UID
+	return s.informationsForClaim[index].pending != nil || s.consumer(index, pod).inUse(s.claims.get(index))
 }
 
 // availableNodes returns the names of the nodes where the allocation of the claim is available. It returns

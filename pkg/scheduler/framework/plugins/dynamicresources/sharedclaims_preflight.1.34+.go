@@ -46,7 +46,7 @@ func (pl *DynamicResources) preBindNotNeeded(ctx context.Context, state *stateDa
 	}
 	latestClaims, follow := pl.lookBeforePreBind(state, pod)
 	if latestClaims == nil ||
-		len(follow) == 0 && !slices.ContainsFunc(state.informationsForClaim, func(info informationForClaim) bool { return info.reservation != nil }) {
+		len(follow) == 0 && !slices.ContainsFunc(state.informationsForClaim, func(info informationForClaim) bool { return info.workload != nil }) {
 		return false
 	}
 	if pl.fh.GetWaitingPod(pod.UID) != nil {

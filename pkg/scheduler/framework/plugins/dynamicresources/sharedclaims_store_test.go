@@ -45,6 +45,32 @@ import (
 	"k8s.io/utils/ptr"
 )
 
+// fakeConsumer is a consumer for which always the same entry is needed.
+type fakeConsumer struct {
+	ref *resourceapi.ResourceClaimConsumerReference
+	err error
+
+	// only is true if the entry may only be added as the first one of its kind.
+	only bool
+}
+
+func (c fakeConsumer) reservation(*resourceapi.ResourceClaim) (*resourceapi.ResourceClaimConsumerReference, error) {
+	return c.ref, c.err
+}
+
+func (c fakeConsumer) admit(claim *resourceapi.ResourceClaim, ref resourceapi.ResourceClaimConsumerReference, missing []resourceapi.ResourceClaimConsumerReference) error {
+	for _, other := range slices.Concat(claim.Status.ReservedFor, missing) {
+		if c.only && other.Resource == ref.Resource {
+			return fmt.Errorf("%s already", ref.Resource)
+		}
+	}
+	return nil
+}
+
+func (c fakeConsumer) inUse(*resourceapi.ResourceClaim) bool {
+	return false
+}
+
 // TestPlanReservations covers what is decided about one revision of a claim.
 func TestPlanReservations(t *testing.T) {
 	pending := allocationResult.DeepCopy()
@@ -55,28 +81,21 @@ func TestPlanReservations(t *testing.T) {
 		return resourceapi.ResourceClaimConsumerReference{Resource: "pods", Name: name, UID: types.UID(name)}
 	}
 	unallocated := newSharedClaim()
-	always := func(ref *resourceapi.ResourceClaimConsumerReference, err error) reservationFunc {
-		return func(*resourceapi.ResourceClaim) (*resourceapi.ResourceClaimConsumerReference, error) { return ref, err }
+	always := func(ref *resourceapi.ResourceClaimConsumerReference, err error) fakeConsumer {
+		return fakeConsumer{ref: ref, err: err}
 	}
 	// forPod is a request of a pod which was scheduled for the given claim.
 	forPod := func(name string, claim *resourceapi.ResourceClaim, allocation *resourceapi.AllocationResult) *claimReservation {
-		ref := podRef(name)
-		return &claimReservation{pod: newSharingPod(name), claim: claim, allocation: allocation, reservation: always(&ref, nil)}
+		return &claimReservation{pod: newSharingPod(name), claim: claim, allocation: allocation, consumer: &podConsumer{podUID: types.UID(name), binding: podRef(name)}}
 	}
 	// withAdmission is one whose entry may only be added as the first one of its kind.
 	withAdmission := func(request *claimReservation) *claimReservation {
-		request.admit = func(claim *resourceapi.ResourceClaim, ref resourceapi.ResourceClaimConsumerReference, missing []resourceapi.ResourceClaimConsumerReference) error {
-			for _, other := range slices.Concat(claim.Status.ReservedFor, missing) {
-				if other.Resource == ref.Resource {
-					return fmt.Errorf("%s already", ref.Resource)
-				}
-			}
-			return nil
-		}
+		ref, err := request.consumer.reservation(request.claim)
+		request.consumer = fakeConsumer{ref: ref, err: err, only: true}
 		return request
 	}
-	withReservation := func(request *claimReservation, reservation reservationFunc) *claimReservation {
-		request.reservation = reservation
+	withReservation := func(request *claimReservation, consumer fakeConsumer) *claimReservation {
+		request.consumer = consumer
 		return request
 	}
 	addedBefore := func(request *claimReservation) *claimReservation {

@@ -32,9 +32,9 @@ import (
 
 // This file contains for how long the API server is waited for (callAPI), and what
 // happens when it is not known whether it has stored an allocation: the request timed
-// out, the connection got lost, or the server failed. If the allocation simply was not in flight anymore, then the
-// devices could be given to some other claim before the informer
-// delivers what was stored.
+// out, the connection got lost, or the server failed. If the allocation simply was not
+// in flight anymore, then the devices could be given to some other claim before the
+// informer delivers what was stored.
 
 const (
 	// claimLookTimeout limits how long the API server has for the answer to a look at
