@@ -26,7 +26,6 @@ import (
 	schedulingapi "k8s.io/api/scheduling/v1beta1"
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/sets"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	featuregatetesting "k8s.io/component-base/featuregate/testing"
 	fwk "k8s.io/kube-scheduler/framework"
@@ -37,6 +36,11 @@ import (
 	"k8s.io/kubernetes/test/utils/ktesting"
 	"k8s.io/utils/ptr"
 )
+
+// makeMap makes a map whose type depends on the release.
+func makeMap[M ~map[K]V, K comparable, V any](m *M) {
+	*m = make(M)
+}
 
 // TestPendingAndNewAllocation covers a pod of a group with one claim that was allocated for another pod of
 // the group a moment ago, and one that is allocated for this pod. Each keeps its own device.
@@ -72,7 +76,9 @@ func TestPendingAndNewAllocation(t *testing.T) {
 	tc := setup(tCtx, nil, []*v1.Node{workerNode}, []*resourceapi.ResourceClaim{newClaim("shared"), newClaim("own")},
 		[]*resourceapi.DeviceClass{deviceClass}, []*schedulingapi.PodGroup{podGroup}, []apiruntime.Object{largeWorkerNodeSlice}, feats, false, nil)
 	groupState := framework.NewCycleState()
-	groupState.Write(stateKey, &podGroupStateData{pendingAllocations: make(map[types.UID]sets.Set[types.UID])})
+	podGroupState := &podGroupStateData{}
+	makeMap(&podGroupState.pendingAllocations)
+	groupState.Write(stateKey, podGroupState)
 	nodeInfo := framework.NewNodeInfo()
 	nodeInfo.SetNode(workerNode)
 
