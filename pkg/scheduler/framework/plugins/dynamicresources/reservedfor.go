@@ -23,12 +23,15 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	schedulingapi "k8s.io/api/scheduling/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	restclient "k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
@@ -47,7 +50,8 @@ import (
 //
 // To which workload a pod belongs is found out in reservedfor_owners.go. What happens with an
 // allocation that does not fit anymore is in reservedfor_unfit.go. What
-// differs between Kubernetes releases is in reservedfor_podgroups.go and sharedclaims_plugin.go.
+// differs between Kubernetes releases is in reservedfor_compat.go, reservedfor_podgroups.go and
+// sharedclaims_compat.go.
 
 // maxIncarnations limits for how many incarnations of its workload a claim is
 // reserved at the same time. One lives, and few can have pods which still
@@ -122,28 +126,10 @@ func (pl *DynamicResources) prepareReservedFor(ctx context.Context, pod *v1.Pod,
 		if status := pl.waitForWorkload(logger, pod, claim, workload, err); status != nil {
 			return status
 		}
-		binding := claims.getBinding(index, pod)
-		s.informationsForClaim[index].latest = func() (*resourceapi.ResourceClaim, error) {
-			return pl.draManager.ResourceClaims().Get(claim.Namespace, claim.Name)
-		}
-		s.informationsForClaim[index].inUse = func() bool { return pl.claimUsers.inUse(claim) }
-		s.informationsForClaim[index].admit = admitIncarnation
-		s.informationsForClaim[index].reservation = func(claim *resourceapi.ResourceClaim) (*resourceapi.ResourceClaimConsumerReference, error) {
-			switch {
-			case !resourceclaim.IsAllocatedForAnyPod(claim):
-				// Might have been dropped by an API server where the
-				// feature is disabled.
-				return &binding, nil
-			case workload != nil:
-				return workload, nil
-			case isReservedForWorkload(claim):
-				return nil, nil
-			default:
-				return nil, fmt.Errorf("claim %s is not reserved for %s anymore", klog.KObj(claim), describeConsumer(claim.Spec.ReservedFor))
-			}
-		}
+		consumer := &workloadConsumer{pl: pl, claim: nameOf(claim), binding: claims.getBinding(index, pod), workload: workload}
+		s.informationsForClaim[index].workload = consumer
 		if claim.Status.Allocation != nil && s.informationsForClaim[index].pending == nil {
-			if status := pl.checkDevices(logger, pod, claim, s.informationsForClaim[index].reservation); status != nil {
+			if status := pl.checkDevices(logger, pod, claim, consumer); status != nil {
 				return status
 			}
 			if status := checkIncarnations(logger, pod, claim, workload); status != nil {
@@ -152,6 +138,49 @@ func (pl *DynamicResources) prepareReservedFor(ctx context.Context, pod *v1.Pod,
 		}
 	}
 	return nil
+}
+
+// workloadConsumer is the consumer of a claim with spec.reservedFor.
+type workloadConsumer struct {
+	pl    *DynamicResources
+	claim types.NamespacedName
+
+	// binding is the entry for the pod or its group.
+	binding resourceapi.ResourceClaimConsumerReference
+
+	// workload is the entry for the workload, nil if the pod does not belong to it.
+	workload *resourceapi.ResourceClaimConsumerReference
+}
+
+var _ claimConsumer = &workloadConsumer{}
+
+func (c *workloadConsumer) reservation(claim *resourceapi.ResourceClaim) (*resourceapi.ResourceClaimConsumerReference, error) {
+	switch {
+	case !resourceclaim.IsAllocatedForAnyPod(claim):
+		// Might have been dropped by an API server where the
+		// feature is disabled.
+		return &c.binding, nil
+	case c.workload != nil:
+		return c.workload, nil
+	case isReservedForWorkload(claim):
+		return nil, nil
+	default:
+		return nil, fmt.Errorf("claim %s is not reserved for %s anymore", klog.KObj(claim), describeConsumer(claim.Spec.ReservedFor))
+	}
+}
+
+func (c *workloadConsumer) admit(claim *resourceapi.ResourceClaim, ref resourceapi.ResourceClaimConsumerReference, missing []resourceapi.ResourceClaimConsumerReference) error {
+	return admitIncarnation(claim, ref, missing)
+}
+
+// inUse is about pods, which are not listed: PostFilter has the claim released as soon as none uses it.
+func (c *workloadConsumer) inUse(claim *resourceapi.ResourceClaim) bool {
+	return c.pl.claimUsers.inUse(claim)
+}
+
+// latest returns what is in the cache.
+func (c *workloadConsumer) latest() (*resourceapi.ResourceClaim, error) {
+	return c.pl.draManager.ResourceClaims().Get(c.claim.Namespace, c.claim.Name)
 }
 
 // admitIncarnation returns an error if the claim is reserved for as many incarnations of
@@ -273,11 +302,11 @@ func CheckBeforeBind(logger klog.Logger, cs cycleState, pod *v1.Pod) *fwk.Status
 		return nil
 	}
 	for index := range state.informationsForClaim {
-		latest := state.informationsForClaim[index].latest
-		if latest == nil {
+		workload, ok := state.informationsForClaim[index].workload.(*workloadConsumer)
+		if !ok {
 			continue
 		}
-		claim, err := latest()
+		claim, err := workload.latest()
 		if err == nil {
 			err = newClaimReservation(state, index, pod).check(claim)
 		}
@@ -303,7 +332,11 @@ func (pl *DynamicResources) workloadReference(pod *v1.Pod, claim *resourceapi.Re
 		}
 		return ptr.To(resourceclaim.WorkloadConsumer(workload, workload.UID)), nil
 	}
-	uid, err := pl.podGroupUID(pod, workload)
+	var uid types.UID
+	var err error
+	if refersToPodGroup(workload) && nameOfPodGroup(pod) == workload.Name {
+		uid, err = pl.currentPodGroupUID(pod)
+	}
 	if err == nil && uid == "" {
 		uid, err = pl.owners.workloadUID(pod, *workload)
 	}
@@ -334,10 +367,80 @@ func describeConsumer(ref *resourceapi.ResourceClaimWorkloadReference) string {
 	return description
 }
 
+// refersToPodGroup returns true if the claim is reserved for a PodGroup.
+func refersToPodGroup(workload *resourceapi.ResourceClaimWorkloadReference) bool {
+	return workload.APIGroup == schedulingapi.GroupName && workload.Resource == "podgroups"
+}
+
+// describeMembership says what is known about what the pod belongs to.
+func (pl *DynamicResources) describeMembership(pod *v1.Pod, workload *resourceapi.ResourceClaimWorkloadReference) string {
+	if !refersToPodGroup(workload) {
+		return describeController(pod)
+	}
+	if reason := pl.podGroupsUnknown(); reason != "" {
+		return reason
+	}
+	if name := nameOfPodGroup(pod); name != "" {
+		return fmt.Sprintf("PodGroup is %q", name)
+	}
+	return "no PodGroup"
+}
+
 func describeController(pod *v1.Pod) string {
 	controller := metav1.GetControllerOfNoCopy(pod)
 	if controller == nil {
 		return "no controller"
 	}
 	return fmt.Sprintf("controller is %s %q", controller.Kind, controller.Name)
+}
+
+// reservedForPodHandler returns the handler for all pods.
+//
+// The scheduling queue offers each event that a plugin registers to all pods which
+// this plugin rejected. Here only few pods are affected by a few of the very many
+// updates and deletions of pods. Those get activated directly.
+func (pl *DynamicResources) reservedForPodHandler() cache.ResourceEventHandler {
+	return cache.ResourceEventHandlerFuncs{
+		UpdateFunc: func(oldObj, newObj any) {
+			oldPod, ok := oldObj.(*v1.Pod)
+			if !ok {
+				return
+			}
+			if newPod, ok := newObj.(*v1.Pod); ok {
+				pl.podUpdated(oldPod, newPod)
+			}
+		},
+		DeleteFunc: func(obj any) {
+			if unknown, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+				obj = unknown.Obj
+			}
+			if pod, ok := obj.(*v1.Pod); ok {
+				pl.podGone(pod)
+			}
+		},
+	}
+}
+
+// podUpdated activates a pod which might belong to a different workload now.
+func (pl *DynamicResources) podUpdated(oldPod, newPod *v1.Pod) {
+	if len(newPod.Spec.ResourceClaims) == 0 {
+		return
+	}
+	if isDone(newPod) {
+		pl.podGone(newPod)
+		return
+	}
+	if newPod.Spec.NodeName == "" && !apiequality.Semantic.DeepEqual(metav1.GetControllerOfNoCopy(oldPod), metav1.GetControllerOfNoCopy(newPod)) {
+		pl.owners.activate(map[string]*v1.Pod{string(newPod.UID): newPod})
+	}
+}
+
+// podGone activates pods which were waiting for the pod to not use an allocation
+// anymore which does not fit them.
+func (pl *DynamicResources) podGone(pod *v1.Pod) {
+	for name := range claimNames(pod) {
+		if pods := pl.claimUsers.gone(pod, name); len(pods) > 0 {
+			pl.owners.activate(pods)
+		}
+	}
 }

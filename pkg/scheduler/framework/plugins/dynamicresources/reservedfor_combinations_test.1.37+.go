@@ -30,6 +30,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/component-helpers/nodedeclaredfeatures/features/draoptionalnodeoperations"
+	fwk "k8s.io/kube-scheduler/framework"
+	internalcache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/feature"
 	"k8s.io/kubernetes/test/utils/ktesting"
 	"k8s.io/utils/ptr"
@@ -213,4 +218,123 @@ func testReservedForCombination(tCtx ktesting.TContext, tc combination, workload
 	}
 	assert.Equal(tCtx, want, test.reservedFor())
 	test.schedule(newJobPod("pod-3"))
+}
+
+// TestReservedForMapped covers a workload whose device comes with CPUs of the node. One pod after the other
+// may use it.
+func TestReservedForMapped(t *testing.T) {
+	for name, tcase := range map[string]struct {
+		pods    []apiruntime.Object
+		assumed []*v1.Pod
+		waits   bool
+	}{
+		"unused":  {},
+		"done":    {pods: []apiruntime.Object{withPhase(assigned(newJobPod("done"), nodeName), v1.PodSucceeded)}},
+		"running": {pods: []apiruntime.Object{assigned(newJobPod("running"), nodeName)}, waits: true},
+		"assumed": {assumed: []*v1.Pod{assigned(newJobPod("assumed"), nodeName)}, waits: true},
+	} {
+		syncTest(t, name, func(tCtx ktesting.TContext) {
+			feats := reservedForFeatures(true)
+			feats.EnableDRANodeAllocatableResources = true
+			claim := useMapped(newWorkloadClaim(workloadRefWithUID))
+			tc := newReservedForTest(tCtx, feats, []*resourceapi.ResourceClaim{claim}, append(tcase.pods, newMappedSlice())...)
+			tc.p.fh = snapshotHandle{tc.p.fh, internalcache.NewSnapshot(tcase.assumed, []*v1.Node{workerNode})}
+			pod := newJobPod("pod-1")
+			state := &stateData{claimHasNodeAllocatableMappedDevice: map[types.UID]bool{tc.claim().UID: true}}
+			status := tc.p.validateNodeAllocatableDRAClaimSharing(pod, tc.claim(), state, nil)
+			if !tcase.waits {
+				require.Nil(tCtx, status)
+				return
+			}
+			require.Equal(tCtx, fwk.UnschedulableAndUnresolvable, status.Code())
+			assert.Contains(tCtx, status.Message(), "cannot be shared across pods")
+			if tcase.assumed != nil {
+				synctest.Wait()
+				return
+			}
+			running := tcase.pods[0].(*v1.Pod).DeepCopy()
+			running.Status.Phase = v1.PodSucceeded
+			tCtx.ExpectNoError(tc.client.Tracker().Update(v1.SchemeGroupVersion.WithResource("pods"), running, running.Namespace))
+			synctest.Wait()
+			assert.True(tCtx, tc.takeActivated(pod), "its turn has come")
+		})
+	}
+}
+
+// skipsOperations makes the allocation of the claim one for which the driver is not called, on any node.
+func skipsOperations(claim *resourceapi.ResourceClaim) *resourceapi.ResourceClaim {
+	claim.Status.Allocation.NodeSelector = nil
+	for i := range claim.Status.Allocation.Devices.Results {
+		claim.Status.Allocation.Devices.Results[i].SkipNodeOperations = []resourceapi.SkipNodeOperation{resourceapi.SkipNodeOperationAll}
+	}
+	return claim
+}
+
+// declareSkipping tells the plugin that the kubelets of some nodes can skip operations.
+func (t *sharedClaimsTest) declareSkipping(nodes ...*v1.Node) {
+	for i, nodeInfo := range t.nodeInfos {
+		for _, node := range nodes {
+			if nodeInfo.Node().Name != node.Name {
+				continue
+			}
+			capable := node.DeepCopy()
+			capable.Status.DeclaredFeatures = []string{draoptionalnodeoperations.DRAOptionalNodeOperationsFeatureGate}
+			info := framework.NewNodeInfo()
+			info.SetNode(capable)
+			t.nodeInfos[i] = info
+		}
+	}
+}
+
+// TestReservedForSkipNodeOperations covers that pods of a workload only get to nodes which can do what the allocation
+// of their claim says, whether they are listed in the claim or not.
+func TestReservedForSkipNodeOperations(t *testing.T) {
+	for name, claim := range map[string]*resourceapi.ResourceClaim{
+		"stored":      newWorkloadClaim(workloadRefWithUID),
+		"listed-pods": newAllocatedSharedClaim(podReferences(2)...),
+	} {
+		syncTest(t, name, func(tCtx ktesting.TContext) {
+			feats := reservedForFeatures(true)
+			feats.EnableDRAOptionalNodeOperations = true
+			tc := newReservedForTest(tCtx, feats, []*resourceapi.ResourceClaim{skipsOperations(claim)})
+			tc.declareSkipping(workerNode)
+			cycle, status := tc.preFilter(newJobPod("pod-1"))
+			require.Nil(tCtx, status)
+			assert.Equal(tCtx, []string{nodeName}, cycle.filter())
+		})
+	}
+
+	// No node fits. The scheduler must not deallocate the claim: another pod uses it.
+	syncTest(t, "no-node", func(tCtx ktesting.TContext) {
+		feats := reservedForFeatures(true)
+		feats.EnableDRAOptionalNodeOperations = true
+		user := newJobPod("pod-0")
+		user.Spec.NodeName = "elsewhere"
+		tc := newReservedForTest(tCtx, feats, []*resourceapi.ResourceClaim{skipsOperations(newWorkloadClaim(workloadRefWithUID))}, user)
+		cycle, status := tc.preFilter(newJobPod("pod-1"))
+		require.Nil(tCtx, status)
+		assert.Empty(tCtx, cycle.filter())
+		_, status = tc.p.PostFilter(tCtx, cycle.state, cycle.pod, nil)
+		assert.Equal(tCtx, fwk.Unschedulable, status.Code(), status.Message())
+		synctest.Wait() // for what must not happen
+		assert.NotNil(tCtx, tc.claim().Status.Allocation)
+		assert.Len(tCtx, tc.claim().Status.ReservedFor, 1)
+	})
+
+	// The same for an allocation that is not stored yet.
+	syncTest(t, "in-flight", func(tCtx ktesting.TContext) {
+		feats := reservedForFeatures(true)
+		feats.EnableDRAOptionalNodeOperations = true
+		tc := newReservedForTest(tCtx, feats, []*resourceapi.ResourceClaim{withReservedFor(newSharedClaim(), workloadRef)})
+		allocated := skipsOperations(newWorkloadClaim())
+		allocated.UID = tc.claim().UID
+		require.NoError(tCtx, tc.p.pendingAllocations().SignalClaimPendingAllocation(allocated.UID, allocated))
+		tc.declareSkipping(workerNode2)
+		cycle, status := tc.preFilter(newJobPod("pod-1"))
+		require.Nil(tCtx, status)
+		assert.Equal(tCtx, []string{node2Name}, cycle.filter())
+		_, status = tc.p.PostFilter(tCtx, cycle.state, cycle.pod, nil)
+		assert.Equal(tCtx, fwk.Unschedulable, status.Code(), status.Message())
+		assert.NotNil(tCtx, tc.p.pendingAllocations().GetPendingAllocation(allocated.UID), "still in flight")
+	})
 }

@@ -21,13 +21,13 @@ package dynamicresources
 //
 //	| file                    | what it answers                                                  |
 //	|-------------------------|------------------------------------------------------------------|
-//	| reservedfor.go          | read it first: what gets reserved, and why a pod has to wait      |
+//	| reservedfor.go          | read it first: what gets reserved, why a pod has to wait, and which events let it try again |
 //	| reservedfor_owners.go   | to which workload a pod belongs                                  |
-//	| reservedfor_devices.go  | whether new pods may use the devices of an allocation             |
-//	| reservedfor_taints.go   | the same for taints of devices                                   |
-//	| reservedfor_unfit.go    | what becomes of an allocation that does not fit any more          |
-//	| reservedfor_events.go   | which events let a pod try again                                 |
-//	| reservedfor_podgroups.go, others with a release in their name | how releases differ        |
+//	| reservedfor_ownerreader.go | how owners of any kind are read                               |
+//	| reservedfor_unfit.go    | what becomes of an allocation that does not fit any more, or whose devices new pods must not use |
+//	| reservedfor_taints.go   | the same for taints of devices (since 1.33)                      |
+//	| reservedfor_podgroups.go | PodGroups, and what 1.37 added                                  |
+//	| reservedfor_compat.go   | how releases differ                                              |
 //
 // What a pod does with a claim that is allocated for any pod:
 //

@@ -46,7 +46,9 @@ import (
 	fakediscovery "k8s.io/client-go/discovery/fake"
 	metadatafake "k8s.io/client-go/metadata/fake"
 	cgotesting "k8s.io/client-go/testing"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/feature"
 	"k8s.io/kubernetes/test/utils/ktesting"
 )
 
@@ -634,4 +636,166 @@ func newFakeMetadataReader(tCtx ktesting.TContext, objs ...apiruntime.Object) (*
 		groups:    fakeDiscovery,
 	}
 	return reader, func() int { return len(fakeDiscovery.Actions()) }
+}
+
+// ownerTest is for one way of how the UID gets determined.
+type ownerTest struct {
+	workload resourceapi.ResourceClaimConsumerReference
+	pod      *v1.Pod
+	objs     []apiruntime.Object
+	// enable changes the features and returns additional objects.
+	enable  func(tCtx ktesting.TContext, feats *feature.Features) []apiruntime.Object
+	failure error
+
+	expectUID      types.UID
+	expectStatus   fwk.Code
+	expectMessage  string
+	expectRequests map[string]int
+}
+
+// TestReservedForOwner covers how the UID gets determined.
+func TestReservedForOwner(t *testing.T) {
+	deployment := resourceapi.ResourceClaimConsumerReference{APIGroup: "apps", Resource: "deployments", Name: "web"}
+	jobSet := resourceapi.ResourceClaimConsumerReference{APIGroup: "jobset.x-k8s.io", Resource: "jobsets", Name: "set"}
+	replicaSet := func(uid types.UID, owners []metav1.OwnerReference) *appsv1.ReplicaSet {
+		return &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: "web-1", Namespace: namespace, UID: uid, OwnerReferences: owners}}
+	}
+	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "set-0", Namespace: namespace, UID: "set-0-uid", OwnerReferences: controlledBy(jobSetKind, "set", "set-uid")}}
+	replicaSetPod := newPodOf("pod-1", controlledBy(replicaSetKind, "web-1", "web-1-uid"))
+
+	for name, tcase := range map[string]ownerTest{
+		"job": {
+			workload:  workloadRef,
+			pod:       newJobPod("pod-1"),
+			expectUID: jobUID,
+		},
+		"not-the-controller": {
+			workload: workloadRef,
+			pod: func() *v1.Pod {
+				pod := newJobPod("pod-1")
+				pod.OwnerReferences[0].Controller = nil
+				return pod
+			}(),
+			expectStatus:  fwk.UnschedulableAndUnresolvable,
+			expectMessage: "no controller",
+		},
+		"other-group": {
+			workload:      workloadRef,
+			pod:           newPodOf("pod-1", controlledBy(schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Job"}, jobName, jobUID)),
+			expectStatus:  fwk.UnschedulableAndUnresolvable,
+			expectMessage: `controller is Job "train"`,
+		},
+		"other-version": {
+			workload:  workloadRef,
+			pod:       newPodOf("pod-1", controlledBy(schema.GroupVersionKind{Group: "batch", Version: "v2", Kind: "Job"}, jobName, jobUID)),
+			expectUID: jobUID,
+		},
+		"deployment": {
+			workload:       deployment,
+			pod:            replicaSetPod,
+			objs:           []apiruntime.Object{replicaSet("web-1-uid", controlledBy(deploymentKind, "web", "web-uid"))},
+			expectUID:      "web-uid",
+			expectRequests: map[string]int{"replicasets": 1},
+		},
+		"other-deployment": {
+			workload:       deployment,
+			pod:            replicaSetPod,
+			objs:           []apiruntime.Object{replicaSet("web-1-uid", controlledBy(deploymentKind, "other", "other-uid"))},
+			expectStatus:   fwk.UnschedulableAndUnresolvable,
+			expectMessage:  `reserved for deployments.apps "web"`,
+			expectRequests: map[string]int{"replicasets": 1},
+		},
+		"replicaset-recreated": {
+			workload:       deployment,
+			pod:            replicaSetPod,
+			objs:           []apiruntime.Object{replicaSet("other-uid", controlledBy(deploymentKind, "web", "web-uid"))},
+			expectStatus:   fwk.UnschedulableAndUnresolvable,
+			expectMessage:  "does not belong to it",
+			expectRequests: map[string]int{"replicasets": 1},
+		},
+		"replicaset-gone": {
+			workload:       deployment,
+			pod:            replicaSetPod,
+			expectStatus:   fwk.UnschedulableAndUnresolvable,
+			expectMessage:  "does not belong to it",
+			expectRequests: map[string]int{"replicasets": 1},
+		},
+		"jobset": {
+			workload:       jobSet,
+			pod:            newPodOf("pod-1", controlledBy(jobKind, "set-0", "set-0-uid")),
+			objs:           []apiruntime.Object{job},
+			expectUID:      "set-uid",
+			expectRequests: map[string]int{"jobs": 1},
+		},
+		"unknown-controller": {
+			workload:      jobSet,
+			pod:           newPodOf("pod-1", controlledBy(schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Thing"}, "set-0", "set-0-uid")),
+			objs:          []apiruntime.Object{job},
+			expectStatus:  fwk.UnschedulableAndUnresolvable,
+			expectMessage: `controller is Thing "set-0"`,
+		},
+		"forbidden": {
+			workload:       jobSet,
+			pod:            newPodOf("pod-1", controlledBy(jobKind, "set-0", "set-0-uid")),
+			failure:        apierrors.NewForbidden(batchv1.Resource("jobs"), "set-0", errors.New("no such rule")),
+			expectStatus:   fwk.UnschedulableAndUnresolvable,
+			expectMessage:  "the scheduler is not allowed to check whether the pod belongs to it: owner Job \"set-0\" may not be looked at: jobs.batch \"set-0\" is forbidden: no such rule",
+			expectRequests: map[string]int{"jobs": 1},
+		},
+		"error": {
+			workload:       jobSet,
+			pod:            newPodOf("pod-1", controlledBy(jobKind, "set-0", "set-0-uid")),
+			failure:        errors.New("fake API failure"),
+			expectStatus:   fwk.UnschedulableAndUnresolvable,
+			expectMessage:  "fake API failure",
+			expectRequests: map[string]int{"jobs": 1},
+		},
+	} {
+		syncTest(t, name, tcase.run)
+	}
+}
+
+func (tcase ownerTest) run(tCtx ktesting.TContext) {
+	feats := reservedForFeatures(true)
+	objs := tcase.objs
+	if tcase.enable != nil {
+		objs = append(objs, tcase.enable(tCtx, &feats)...)
+	}
+	tc := newReservedForTest(tCtx, feats, []*resourceapi.ResourceClaim{withReservedFor(newSharedClaim(), tcase.workload)}, objs...)
+	if tcase.failure != nil {
+		tc.client.PrependReactor("get", "*", func(action cgotesting.Action) (bool, apiruntime.Object, error) {
+			return true, nil, tcase.failure
+		})
+	}
+
+	// More than one pod with the same controller.
+	for i := range 2 {
+		pod := tcase.pod.DeepCopy()
+		pod.Name = fmt.Sprintf("pod-%d", i)
+		pod.UID = types.UID(pod.Name)
+		_, status := tc.preFilter(pod)
+		assert.Equal(tCtx, tcase.expectStatus, status.Code())
+		assert.Contains(tCtx, status.Message(), tcase.expectMessage)
+	}
+	for _, resource := range []string{"jobs", "replicasets"} {
+		assert.Equal(tCtx, tcase.expectRequests[resource], tc.countGets(resource), resource)
+	}
+	if tcase.expectStatus != fwk.Success {
+		return
+	}
+
+	require.Nil(tCtx, tc.schedule(tcase.pod).bind(tCtx))
+	expectRef := tcase.workload
+	expectRef.UID = tcase.expectUID
+	assert.Equal(tCtx, []resourceapi.ResourceClaimConsumerReference{expectRef}, tc.claim().Status.ReservedFor)
+	assert.True(tCtx, resourceclaim.IsReservedForAnyPod(tc.claim()))
+
+	// Any pod may use the claim now, one lookup for each controller.
+	tc.client.ClearActions()
+	for i := range 10 {
+		require.Nil(tCtx, tc.schedule(newPodOf(fmt.Sprintf("later-pod-%d", i), controlledBy(jobKind, "some-job", "some-job-uid"))).bind(tCtx))
+	}
+	if tcase.workload != workloadRef {
+		assert.Equal(tCtx, 1, tc.countGets("jobs"))
+	}
 }

@@ -14,8 +14,6 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// These releases have no PodGroups.
-
 package dynamicresources
 
 import (
@@ -25,17 +23,21 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// podGroupUID returns an empty UID because pods do not belong to a PodGroup.
-func (pl *DynamicResources) podGroupUID(*v1.Pod, *resourceapi.ResourceClaimWorkloadReference) (types.UID, error) {
-	return "", nil
+// These releases have no PodGroups, and events are recorded without a logger.
+
+// nameOfPodGroup returns an empty name because pods do not belong to a PodGroup.
+func nameOfPodGroup(*v1.Pod) string {
+	return ""
 }
 
-// describeMembership says what is known about what the pod belongs to.
-func (pl *DynamicResources) describeMembership(pod *v1.Pod, workload *resourceapi.ResourceClaimWorkloadReference) string {
-	if workload.APIGroup == "scheduling.k8s.io" && workload.Resource == "podgroups" {
-		return "this Kubernetes release has no PodGroups"
-	}
-	return describeController(pod)
+// podGroupsUnknown returns why the scheduler does not know the PodGroups of pods.
+func (pl *DynamicResources) podGroupsUnknown() string {
+	return "this Kubernetes release has no PodGroups"
+}
+
+// currentPodGroupUID returns an empty UID.
+func (pl *DynamicResources) currentPodGroupUID(*v1.Pod) (types.UID, error) {
+	return "", nil
 }
 
 // recordReleaseRequest tells users why the claim gets released.

@@ -17,48 +17,65 @@ limitations under the License.
 package dynamicresources
 
 import (
-	"fmt"
-
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
-	schedulingapi "k8s.io/api/scheduling/v1beta1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 )
 
-// This file contains what the code for workloads needs from the plugin and what is
-// different in other Kubernetes releases.
+// This file contains what the code for workloads needs to know about PodGroups, and what 1.37 added:
+// a claim with a device that comes with resources of the node, for pods of a workload one after the other.
 
-// podGroupUID returns the UID of the PodGroup that the pod belongs to. It is empty if the
-// pod does not belong to one or the reference is to something else.
-func (pl *DynamicResources) podGroupUID(pod *v1.Pod, workload *resourceapi.ResourceClaimWorkloadReference) (types.UID, error) {
-	if workload.APIGroup != schedulingapi.GroupName || workload.Resource != "podgroups" ||
-		pod.Spec.SchedulingGroup == nil || ptr.Deref(pod.Spec.SchedulingGroup.PodGroupName, "") != workload.Name {
+// nameOfPodGroup returns the name of the PodGroup that the pod belongs to, empty if it does not belong to one.
+func nameOfPodGroup(pod *v1.Pod) string {
+	if pod.Spec.SchedulingGroup == nil {
+		return ""
+	}
+	return ptr.Deref(pod.Spec.SchedulingGroup.PodGroupName, "")
+}
+
+// podGroupsUnknown returns why the scheduler does not know the PodGroups of pods, empty if it does.
+func (pl *DynamicResources) podGroupsUnknown() string {
+	if !pl.fts.EnableDRAWorkloadResourceClaims {
+		return "the scheduler knows the PodGroups of pods only with the DRAWorkloadResourceClaims feature gate, which is off"
+	}
+	return ""
+}
+
+// currentPodGroupUID returns the UID of the PodGroup that the pod belongs to, empty if it does not
+// belong to one. It gets called in PreEnqueue and while a pod is bound. The snapshot, which
+// getPodGroupSnapshot looks at, is only valid in a scheduling cycle.
+func (pl *DynamicResources) currentPodGroupUID(pod *v1.Pod) (types.UID, error) {
+	if !pl.fts.EnableDRAWorkloadResourceClaims || pod.Spec.SchedulingGroup == nil || pod.Spec.SchedulingGroup.PodGroupName == nil {
 		return "", nil
 	}
-	podGroup, err := pl.currentPodGroup(pod)
+	podGroup, err := pl.fh.PodGroupManager().PodGroups().Get(pod.Namespace, *pod.Spec.SchedulingGroup.PodGroupName)
 	if err != nil || podGroup == nil {
 		return "", err
 	}
 	return podGroup.UID, nil
 }
 
-// describeMembership says what is known about what the pod belongs to.
-func (pl *DynamicResources) describeMembership(pod *v1.Pod, workload *resourceapi.ResourceClaimWorkloadReference) string {
-	if workload.APIGroup != schedulingapi.GroupName || workload.Resource != "podgroups" {
-		return describeController(pod)
-	}
-	if !pl.fts.EnableDRAWorkloadResourceClaims {
-		return "the scheduler knows the PodGroups of pods only with the DRAWorkloadResourceClaims feature gate, which is off"
-	}
-	if pod.Spec.SchedulingGroup == nil || pod.Spec.SchedulingGroup.PodGroupName == nil {
-		return "no PodGroup"
-	}
-	return fmt.Sprintf("PodGroup is %q", *pod.Spec.SchedulingGroup.PodGroupName)
-}
-
 // recordReleaseRequest tells users why the claim gets released.
 func (pl *DynamicResources) recordReleaseRequest(logger klog.Logger, pod *v1.Pod, claim *resourceapi.ResourceClaim) {
 	pl.fh.EventRecorder().WithLogger(logger).Eventf(claim, pod, v1.EventTypeNormal, releaseRequestedReason, "Scheduling", releaseRequestedMessage, pod.Name)
+}
+
+// isUsedByOthers gets called for a claim with a device that comes with resources of the node, which
+// only one pod can use at a time. A claim that is reserved for a workload may be used by its pods one after the
+// other. For any other claim, the list says who uses it.
+func (pl *DynamicResources) isUsedByOthers(pod *v1.Pod, claim *resourceapi.ResourceClaim) bool {
+	if !pl.fts.EnableDRAReservedForWorkloads || !resourceclaim.IsAllocatedForAnyPod(claim) {
+		return true
+	}
+	if pl.claimUsers.waitForUsers(pod, claim) {
+		return true
+	}
+	if pl.isAssumed(claim) {
+		pl.recheckAssumed(pod)
+		return true
+	}
+	return false
 }

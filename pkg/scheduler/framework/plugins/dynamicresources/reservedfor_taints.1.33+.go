@@ -24,8 +24,8 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 )
 
-// This file contains what reservedfor_devices.go needs to know about taints of devices. Where they
-// are in the API is in reservedfor_taintfields.go.
+// This file contains what reservedfor_unfit.go needs to know about taints of devices. Where they
+// are in the API is in reservedfor_compat.go.
 
 // resourceSlices returns all slices, with the taints of DeviceTaintRules.
 func (pl *DynamicResources) resourceSlices() ([]*resourceapi.ResourceSlice, error) {

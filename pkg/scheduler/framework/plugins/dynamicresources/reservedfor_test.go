@@ -1,3 +1,5 @@
+//go:build go1.25
+
 /*
 Copyright The Kubernetes Authors.
 
@@ -23,6 +25,8 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -39,7 +43,11 @@ import (
 	cgotesting "k8s.io/client-go/testing"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/apis/config"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/defaultbinder"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/feature"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/queuesort"
+	"k8s.io/kubernetes/pkg/scheduler/framework/runtime"
 	st "k8s.io/kubernetes/pkg/scheduler/testing"
 	"k8s.io/kubernetes/test/utils/ktesting"
 	"k8s.io/utils/ptr"
@@ -539,168 +547,6 @@ func TestReservedForChanged(t *testing.T) {
 	})
 }
 
-// ownerTest is for one way of how the UID gets determined.
-type ownerTest struct {
-	workload resourceapi.ResourceClaimConsumerReference
-	pod      *v1.Pod
-	objs     []apiruntime.Object
-	// enable changes the features and returns additional objects.
-	enable  func(tCtx ktesting.TContext, feats *feature.Features) []apiruntime.Object
-	failure error
-
-	expectUID      types.UID
-	expectStatus   fwk.Code
-	expectMessage  string
-	expectRequests map[string]int
-}
-
-// TestReservedForOwner covers how the UID gets determined.
-func TestReservedForOwner(t *testing.T) {
-	deployment := resourceapi.ResourceClaimConsumerReference{APIGroup: "apps", Resource: "deployments", Name: "web"}
-	jobSet := resourceapi.ResourceClaimConsumerReference{APIGroup: "jobset.x-k8s.io", Resource: "jobsets", Name: "set"}
-	replicaSet := func(uid types.UID, owners []metav1.OwnerReference) *appsv1.ReplicaSet {
-		return &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: "web-1", Namespace: namespace, UID: uid, OwnerReferences: owners}}
-	}
-	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "set-0", Namespace: namespace, UID: "set-0-uid", OwnerReferences: controlledBy(jobSetKind, "set", "set-uid")}}
-	replicaSetPod := newPodOf("pod-1", controlledBy(replicaSetKind, "web-1", "web-1-uid"))
-
-	for name, tcase := range map[string]ownerTest{
-		"job": {
-			workload:  workloadRef,
-			pod:       newJobPod("pod-1"),
-			expectUID: jobUID,
-		},
-		"not-the-controller": {
-			workload: workloadRef,
-			pod: func() *v1.Pod {
-				pod := newJobPod("pod-1")
-				pod.OwnerReferences[0].Controller = nil
-				return pod
-			}(),
-			expectStatus:  fwk.UnschedulableAndUnresolvable,
-			expectMessage: "no controller",
-		},
-		"other-group": {
-			workload:      workloadRef,
-			pod:           newPodOf("pod-1", controlledBy(schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Job"}, jobName, jobUID)),
-			expectStatus:  fwk.UnschedulableAndUnresolvable,
-			expectMessage: `controller is Job "train"`,
-		},
-		"other-version": {
-			workload:  workloadRef,
-			pod:       newPodOf("pod-1", controlledBy(schema.GroupVersionKind{Group: "batch", Version: "v2", Kind: "Job"}, jobName, jobUID)),
-			expectUID: jobUID,
-		},
-		"deployment": {
-			workload:       deployment,
-			pod:            replicaSetPod,
-			objs:           []apiruntime.Object{replicaSet("web-1-uid", controlledBy(deploymentKind, "web", "web-uid"))},
-			expectUID:      "web-uid",
-			expectRequests: map[string]int{"replicasets": 1},
-		},
-		"other-deployment": {
-			workload:       deployment,
-			pod:            replicaSetPod,
-			objs:           []apiruntime.Object{replicaSet("web-1-uid", controlledBy(deploymentKind, "other", "other-uid"))},
-			expectStatus:   fwk.UnschedulableAndUnresolvable,
-			expectMessage:  `reserved for deployments.apps "web"`,
-			expectRequests: map[string]int{"replicasets": 1},
-		},
-		"replicaset-recreated": {
-			workload:       deployment,
-			pod:            replicaSetPod,
-			objs:           []apiruntime.Object{replicaSet("other-uid", controlledBy(deploymentKind, "web", "web-uid"))},
-			expectStatus:   fwk.UnschedulableAndUnresolvable,
-			expectMessage:  "does not belong to it",
-			expectRequests: map[string]int{"replicasets": 1},
-		},
-		"replicaset-gone": {
-			workload:       deployment,
-			pod:            replicaSetPod,
-			expectStatus:   fwk.UnschedulableAndUnresolvable,
-			expectMessage:  "does not belong to it",
-			expectRequests: map[string]int{"replicasets": 1},
-		},
-		"jobset": {
-			workload:       jobSet,
-			pod:            newPodOf("pod-1", controlledBy(jobKind, "set-0", "set-0-uid")),
-			objs:           []apiruntime.Object{job},
-			expectUID:      "set-uid",
-			expectRequests: map[string]int{"jobs": 1},
-		},
-		"unknown-controller": {
-			workload:      jobSet,
-			pod:           newPodOf("pod-1", controlledBy(schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Thing"}, "set-0", "set-0-uid")),
-			objs:          []apiruntime.Object{job},
-			expectStatus:  fwk.UnschedulableAndUnresolvable,
-			expectMessage: `controller is Thing "set-0"`,
-		},
-		"forbidden": {
-			workload:       jobSet,
-			pod:            newPodOf("pod-1", controlledBy(jobKind, "set-0", "set-0-uid")),
-			failure:        apierrors.NewForbidden(batchv1.Resource("jobs"), "set-0", errors.New("no such rule")),
-			expectStatus:   fwk.UnschedulableAndUnresolvable,
-			expectMessage:  "the scheduler is not allowed to check whether the pod belongs to it: owner Job \"set-0\" may not be looked at: jobs.batch \"set-0\" is forbidden: no such rule",
-			expectRequests: map[string]int{"jobs": 1},
-		},
-		"error": {
-			workload:       jobSet,
-			pod:            newPodOf("pod-1", controlledBy(jobKind, "set-0", "set-0-uid")),
-			failure:        errors.New("fake API failure"),
-			expectStatus:   fwk.UnschedulableAndUnresolvable,
-			expectMessage:  "fake API failure",
-			expectRequests: map[string]int{"jobs": 1},
-		},
-	} {
-		syncTest(t, name, tcase.run)
-	}
-}
-
-func (tcase ownerTest) run(tCtx ktesting.TContext) {
-	feats := reservedForFeatures(true)
-	objs := tcase.objs
-	if tcase.enable != nil {
-		objs = append(objs, tcase.enable(tCtx, &feats)...)
-	}
-	tc := newReservedForTest(tCtx, feats, []*resourceapi.ResourceClaim{withReservedFor(newSharedClaim(), tcase.workload)}, objs...)
-	if tcase.failure != nil {
-		tc.client.PrependReactor("get", "*", func(action cgotesting.Action) (bool, apiruntime.Object, error) {
-			return true, nil, tcase.failure
-		})
-	}
-
-	// More than one pod with the same controller.
-	for i := range 2 {
-		pod := tcase.pod.DeepCopy()
-		pod.Name = fmt.Sprintf("pod-%d", i)
-		pod.UID = types.UID(pod.Name)
-		_, status := tc.preFilter(pod)
-		assert.Equal(tCtx, tcase.expectStatus, status.Code())
-		assert.Contains(tCtx, status.Message(), tcase.expectMessage)
-	}
-	for _, resource := range []string{"jobs", "replicasets"} {
-		assert.Equal(tCtx, tcase.expectRequests[resource], tc.countGets(resource), resource)
-	}
-	if tcase.expectStatus != fwk.Success {
-		return
-	}
-
-	require.Nil(tCtx, tc.schedule(tcase.pod).bind(tCtx))
-	expectRef := tcase.workload
-	expectRef.UID = tcase.expectUID
-	assert.Equal(tCtx, []resourceapi.ResourceClaimConsumerReference{expectRef}, tc.claim().Status.ReservedFor)
-	assert.True(tCtx, resourceclaim.IsReservedForAnyPod(tc.claim()))
-
-	// Any pod may use the claim now, one lookup for each controller.
-	tc.client.ClearActions()
-	for i := range 10 {
-		require.Nil(tCtx, tc.schedule(newPodOf(fmt.Sprintf("later-pod-%d", i), controlledBy(jobKind, "some-job", "some-job-uid"))).bind(tCtx))
-	}
-	if tcase.workload != workloadRef {
-		assert.Equal(tCtx, 1, tc.countGets("jobs"))
-	}
-}
-
 // TestReservedForOtherPod follows a pod which may only use a claim after a pod of the workload
 // has reserved it.
 func TestReservedForOtherPod(t *testing.T) {
@@ -776,5 +622,276 @@ func TestReservedForPostFilter(t *testing.T) {
 				assert.Equal(tCtx, tcase.expectDeallocate, tc.claim().Status.Allocation == nil)
 			})
 		}
+	}
+}
+
+// TestReservedForNeedsSharedClaims ensures that a scheduler does not start with feature
+// gates that do not go together.
+func TestReservedForNeedsSharedClaims(t *testing.T) {
+	tCtx := ktesting.Init(t)
+	pl := &DynamicResources{fts: feature.Features{EnableDRAReservedForWorkloads: true}}
+	require.ErrorContains(t, pl.initReservedFor(tCtx), "DRAReservedForWorkloads feature gate of kube-scheduler depends on the DRASharedClaims feature gate")
+	pl.fts.EnableDRAReservedForWorkloads = false
+	require.NoError(t, pl.initReservedFor(tCtx))
+}
+
+// TestAdmitIncarnation covers for how many incarnations of its workload a claim gets reserved.
+func TestAdmitIncarnation(t *testing.T) {
+	incarnation := func(i int) resourceapi.ResourceClaimConsumerReference {
+		ref := workloadRef
+		ref.UID = types.UID(fmt.Sprintf("incarnation-%d", i))
+		return ref
+	}
+	claim := newWorkloadClaim(podReference("listed"))
+	for i := range maxIncarnations - 1 {
+		claim.Status.ReservedFor = append(claim.Status.ReservedFor, incarnation(i))
+	}
+	last, oneMore := incarnation(maxIncarnations-1), incarnation(maxIncarnations)
+	missing := []resourceapi.ResourceClaimConsumerReference{podReference("missing")}
+	require.NoError(t, admitIncarnation(claim, last, missing))
+	missing = append(missing, last)
+	err := admitIncarnation(claim, oneMore, missing)
+	require.ErrorContains(t, err, "already reserved for 8 incarnations of jobs")
+	assert.ErrorIs(t, err, errClaimFull)
+	assert.NoError(t, admitIncarnation(claim, podReference("some-pod"), missing))
+}
+
+var generatedFor = resourceclaim.GeneratedFor{GroupResource: schema.GroupResource{Group: "batch", Resource: "jobs"}, Name: jobName, UID: jobUID, Template: "template"}
+
+// asGenerated turns the shared claim into one that was generated for the pods of the Job.
+func asGenerated(claim *resourceapi.ResourceClaim) *resourceapi.ResourceClaim {
+	claim = withReservedFor(claim, workloadRefWithUID)
+	claim.Name = generatedFor.ClaimName(resourceName)
+	claim.Annotations = map[string]string{resourceclaim.GeneratedForAnnotation: generatedFor.String()}
+	claim.OwnerReferences = controlledBy(jobKind, jobName, jobUID)
+	return claim
+}
+
+// newGeneratedPod returns a pod which was told to use that claim.
+func newGeneratedPod(name string) *v1.Pod {
+	pod := newJobPod(name)
+	pod.Spec.ResourceClaims[0].ResourceClaimName, pod.Spec.ResourceClaims[0].ResourceClaimTemplateName = nil, ptr.To(generatedFor.Template)
+	pod.Status.ResourceClaimStatuses = []v1.PodResourceClaimStatus{{Name: resourceName, ResourceClaimName: ptr.To(generatedFor.ClaimName(resourceName))}}
+	return pod
+}
+
+func (t *sharedClaimsTest) generatedClaim() *resourceapi.ResourceClaim {
+	t.tCtx.Helper()
+	claim, err := t.p.claimClient(namespace).Get(t.tCtx, generatedFor.ClaimName(resourceName), metav1.GetOptions{})
+	t.tCtx.ExpectNoError(err, "get generated claim")
+	return claim
+}
+
+// TestReservedForGenerated covers pods whose claim was generated for all of them: it gets reserved like one that
+// they name, without looking at any owner.
+func TestReservedForGenerated(t *testing.T) {
+	syncTest(t, "", func(tCtx ktesting.TContext) {
+		tc := newReservedForTest(tCtx, reservedForFeatures(true), []*resourceapi.ResourceClaim{asGenerated(newSharedClaim())})
+
+		// It may use the claim, but not choose the nodes for those others.
+		named := newJobPod("named")
+		named.Spec.ResourceClaims[0].ResourceClaimName = ptr.To(generatedFor.ClaimName(resourceName))
+		_, status := tc.preFilter(named)
+		require.Equal(tCtx, fwk.UnschedulableAndUnresolvable, status.Code())
+		assert.Contains(tCtx, status.Message(), "waiting until a pod of jobs.batch")
+
+		// Not told to use it.
+		stranger := newGeneratedPod("stranger")
+		stranger.Spec.ResourceClaims[0].ResourceClaimTemplateName = ptr.To("other")
+		_, status = tc.preFilter(stranger)
+		require.Equal(tCtx, fwk.UnschedulableAndUnresolvable, status.Code())
+		assert.Contains(tCtx, status.Message(), "was not created for Pod")
+
+		first, second := tc.schedule(newGeneratedPod("pod-1")), tc.schedule(newGeneratedPod("pod-2"))
+		requireAllBound(tCtx, tc.bindAll([]*podCycle{first, second}))
+		assert.Equal(tCtx, []string{"update", "update/status"}, tc.api.takeWrites())
+		claim := tc.generatedClaim()
+		assert.True(tCtx, resourceclaim.IsReservedForAnyPod(claim))
+		assert.Equal(tCtx, []resourceapi.ResourceClaimConsumerReference{workloadRefWithUID}, claim.Status.ReservedFor)
+		assert.Zero(tCtx, tc.countGets("jobs"))
+
+		synctest.Wait()
+		require.Nil(tCtx, tc.schedule(named).bind(tCtx))
+		require.Nil(tCtx, tc.schedule(newGeneratedPod("pod-3")).bind(tCtx))
+		assert.Empty(tCtx, tc.api.takeWrites())
+	})
+}
+
+// TestReservedForGeneratedUnfit ensures that an allocation is kept while pods use it which do not name the
+// claim in their spec.
+func TestReservedForGeneratedUnfit(t *testing.T) {
+	for name, tcase := range map[string]struct {
+		pod  *v1.Pod
+		keep bool
+	}{
+		"running": {pod: assigned(newGeneratedPod("running"), nodeName), keep: true},
+		"pending": {pod: newGeneratedPod("pending")},
+		"done":    {pod: withPhase(assigned(newGeneratedPod("done"), nodeName), v1.PodSucceeded)},
+	} {
+		syncTest(t, name, func(tCtx ktesting.TContext) {
+			claim := asGenerated(newWorkloadClaim(workloadRefWithUID))
+			tc := newReservedForTest(tCtx, reservedForFeatures(true), []*resourceapi.ResourceClaim{claim}, []apiruntime.Object{tcase.pod}...)
+			require.Equal(tCtx, fwk.Unschedulable, tc.cannotFit(newGeneratedPod("pod-1")).Code())
+			synctest.Wait()
+			assert.Equal(tCtx, tcase.keep, len(tc.generatedClaim().Status.ReservedFor) > 0)
+			if !tcase.keep {
+				return
+			}
+			// Its end makes the other one schedulable.
+			tCtx.ExpectNoError(tc.client.CoreV1().Pods(namespace).Delete(tCtx, tcase.pod.Name, metav1.DeleteOptions{}))
+			synctest.Wait()
+			assert.True(tCtx, tc.takeActivated(newGeneratedPod("pod-1")))
+		})
+	}
+}
+
+// gangPlugin lets pods wait in Permit.
+type gangPlugin struct{}
+
+func (gangPlugin) Name() string { return "gang" }
+
+func (gangPlugin) Permit(context.Context, cycleState, *v1.Pod, string) (*fwk.Status, time.Duration) {
+	return fwk.NewStatus(fwk.Wait), 5 * time.Minute
+}
+
+// newOrderedFramework returns a framework which runs the plugin under test as in a scheduler.
+func newOrderedFramework(tCtx ktesting.TContext, tc *sharedClaimsTest, permit bool) orderFramework {
+	tCtx.Helper()
+	registry := runtime.Registry{
+		Name:               func(context.Context, apiruntime.Object, orderHandle) (orderPlugin, error) { return tc.p, nil },
+		queuesort.Name:     queuesort.New,
+		defaultbinder.Name: defaultbinder.New,
+		"gang":             func(context.Context, apiruntime.Object, orderHandle) (orderPlugin, error) { return gangPlugin{}, nil },
+	}
+	enabled := func(names ...string) (set config.PluginSet) {
+		for _, name := range names {
+			set.Enabled = append(set.Enabled, config.Plugin{Name: name})
+		}
+		return set
+	}
+	plugins := &config.Plugins{QueueSort: enabled(queuesort.Name), PreBind: enabled(Name), Bind: enabled(defaultbinder.Name)}
+	if permit {
+		plugins.Permit = enabled("gang")
+	}
+	fw, err := runtime.NewFramework(tCtx, registry, &config.KubeSchedulerProfile{SchedulerName: "test", Plugins: plugins},
+		runtime.WithClientSet(tc.client),
+		runtime.WithInformerFactory(tc.informerFactory),
+		runtime.WithSharedDRAManager(tc.draManager),
+		runtime.WithWaitingPods(runtime.NewWaitingPodsMap()),
+	)
+	tCtx.ExpectNoError(err, "create framework")
+	tc.p.fh = fw
+	return fw
+}
+
+// TestReservedForOrder runs all steps after Reserve in the order of a scheduler. The claim changes in between.
+func TestReservedForOrder(t *testing.T) {
+	release := func(claim *resourceapi.ResourceClaim) { claim.Status.ReservedFor = nil }
+	deallocate := func(claim *resourceapi.ResourceClaim) { claim.Status = resourceapi.ResourceClaimStatus{} }
+	reallocate := func(claim *resourceapi.ResourceClaim) {
+		claim.Status.Allocation.Devices.Results[0].Device = "instance-2"
+	}
+
+	for name, tcase := range map[string]struct {
+		beforePermit, beforePreBind, beforeBind func(claim *resourceapi.ResourceClaim)
+		foreign                                 bool
+		gang                                    bool
+		expectErr                               string
+		expectRefs                              []string
+	}{
+		"unchanged":                  {expectRefs: []string{jobName}},
+		"unchanged-gang":             {gang: true, expectRefs: []string{jobName}},
+		"released-in-permit":         {gang: true, beforePreBind: release, expectRefs: []string{jobName}},
+		"released-in-permit-foreign": {gang: true, foreign: true, beforePreBind: release, expectErr: "not reserved for"},
+		"deallocated-in-permit":      {gang: true, beforePreBind: deallocate, expectErr: "got deallocated"},
+		"reallocated-in-permit":      {gang: true, beforePreBind: reallocate, expectErr: "got allocated elsewhere"},
+		"released-in-prebind":        {beforeBind: release, expectErr: "not reserved for"},
+		"deallocated-in-prebind":     {beforeBind: deallocate, expectErr: "got deallocated"},
+		"reallocated-in-prebind":     {beforeBind: reallocate, expectErr: "got allocated elsewhere"},
+		"deallocated-before-permit":  {beforePermit: deallocate, gang: true, expectErr: "got deallocated"},
+		"released-before-permit":     {beforePermit: release, gang: true, expectRefs: []string{jobName}},
+	} {
+		syncTest(t, name, func(tCtx ktesting.TContext) {
+			tc := newReservedForTest(tCtx, reservedForFeatures(true), []*resourceapi.ResourceClaim{newWorkloadClaim(workloadRefWithUID)})
+			fw := newOrderedFramework(tCtx, tc, tcase.gang)
+			change := func(cb func(claim *resourceapi.ResourceClaim)) {
+				if cb != nil {
+					tc.change(cb)
+				}
+			}
+			pod := newJobPod("pod-1")
+			if tcase.foreign {
+				pod = newSharingPod("pod-1")
+			}
+			cycle := tc.schedule(pod)
+			change(tcase.beforePermit)
+			status := runPermit(tCtx, fw, cycle)
+			require.Equal(tCtx, tcase.gang, status.IsWait(), status)
+			status = runPreBindPreFlight(tCtx, fw, cycle)
+			require.NotEqual(tCtx, fwk.Error, status.Code())
+			change(tcase.beforePreBind)
+			if tcase.gang {
+				fw.GetWaitingPod(pod.UID).Allow("gang")
+			}
+			require.Nil(tCtx, fw.WaitOnPermit(tCtx, pod))
+			status = fw.RunPreBindPlugins(tCtx, cycle.state, pod, nodeName)
+			if status.IsSuccess() {
+				change(tcase.beforeBind)
+				status = CheckBeforeBind(tCtx.Logger(), cycle.state, pod)
+			}
+			synctest.Wait()
+			if tcase.expectErr != "" {
+				require.ErrorContains(tCtx, status.AsError(), tcase.expectErr)
+				return
+			}
+			require.Nil(tCtx, status)
+			assert.Equal(tCtx, tcase.expectRefs, tc.reservedFor())
+		})
+	}
+}
+
+// TestReservedForIncarnations covers a pod of one incarnation of a workload too many: PreFilter makes it
+// wait. In PreBind, it would be refused again and again.
+func TestReservedForIncarnations(t *testing.T) {
+	syncTest(t, "", func(tCtx ktesting.TContext) {
+		claim := newWorkloadClaim()
+		for i := range maxIncarnations {
+			ref := workloadRefWithUID
+			ref.UID = types.UID(fmt.Sprintf("incarnation-%d", i))
+			claim.Status.ReservedFor = append(claim.Status.ReservedFor, ref)
+		}
+		tc := newReservedForTest(tCtx, reservedForFeatures(true), []*resourceapi.ResourceClaim{claim})
+		_, status := tc.preFilter(newJobPod("pod-1"))
+		require.Equal(tCtx, fwk.UnschedulableAndUnresolvable, status.Code())
+		assert.Contains(tCtx, status.Message(), "incarnations")
+		tc.change(func(claim *resourceapi.ResourceClaim) { claim.Status.ReservedFor = claim.Status.ReservedFor[1:] })
+		require.Nil(tCtx, tc.schedule(newJobPod("pod-1")).bind(tCtx))
+		assert.Empty(tCtx, tc.listInFlightClaims())
+	})
+}
+
+// TestReservedForWithoutClient covers a plugin that cannot ask the API server, as in a simulation of the Cluster
+// Autoscaler: pods of a workload that uses its claim already fit, whatever their owners are.
+func TestReservedForWithoutClient(t *testing.T) {
+	for _, reserved := range []bool{true, false} {
+		syncTest(t, fmt.Sprint(reserved), func(tCtx ktesting.TContext) {
+			deployment := resourceapi.ResourceClaimConsumerReference{APIGroup: "apps", Resource: "deployments", Name: "web"}
+			claim := newWorkloadClaim()
+			if reserved {
+				ref := deployment
+				ref.UID = "web-uid"
+				claim = newWorkloadClaim(ref)
+			}
+			claim = withReservedFor(claim, deployment)
+			tc := newReservedForTest(tCtx, reservedForFeatures(true), []*resourceapi.ResourceClaim{claim})
+			tc.p.owners.reader = nil
+			_, status := tc.preFilter(newPodOf("pod-1", controlledBy(replicaSetKind, "web-1", "web-1-uid")))
+			if reserved {
+				require.Nil(tCtx, status)
+				return
+			}
+			require.Equal(tCtx, fwk.UnschedulableAndUnresolvable, status.Code())
+			assert.Contains(tCtx, status.Message(), "without access to the API server")
+		})
 	}
 }

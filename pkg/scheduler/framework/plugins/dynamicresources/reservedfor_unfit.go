@@ -32,6 +32,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
+	"k8s.io/dynamic-resource-allocation/structured"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/metrics"
@@ -42,6 +43,11 @@ import (
 // deallocate such a claim itself because it cannot know all pods which use it. It takes
 // the reservation away. The resourceclaim controller then looks at the API server.
 // It deallocates the claim or, if there is a pod, brings the reservation back.
+//
+// The same way leads out of an allocation with a device that no new pod should use, because it is
+// tainted or because it does not exist anymore (checkDevices). Without it, a workload whose
+// pods get evicted because of that device would get new pods for the same device,
+// and lose those, for ever. Taints are in reservedfor_taints.go, which 1.32 does not have.
 
 const (
 	// What gets recorded as event for the claim.
@@ -331,11 +337,11 @@ func (pl *DynamicResources) giveUpAllocation(ctx context.Context, pod *v1.Pod, s
 		// PreFilter did not get that far.
 		return nil
 	}
-	reservation := state.informationsForClaim[index].reservation
-	if !pl.fts.EnableDRAReservedForWorkloads || reservation == nil || !resourceclaim.IsAllocatedForAnyPod(claim) || claim.DeletionTimestamp != nil {
+	workload := state.informationsForClaim[index].workload
+	if !pl.fts.EnableDRAReservedForWorkloads || workload == nil || !resourceclaim.IsAllocatedForAnyPod(claim) || claim.DeletionTimestamp != nil {
 		return nil
 	}
-	if !pl.requestReleaseUnlessUsed(logger, pod, claim, reservation) {
+	if !pl.requestReleaseUnlessUsed(logger, pod, claim, workload) {
 		return nil
 	}
 	return fwk.NewStatus(fwk.Unschedulable, fmt.Sprintf("release of resourceclaim %s requested because its allocation does not fit anymore", klog.KObj(claim)))
@@ -344,8 +350,8 @@ func (pl *DynamicResources) giveUpAllocation(ctx context.Context, pod *v1.Pod, s
 // requestReleaseUnlessUsed requests the release of the claim in the background, unless that is going on
 // already. It returns false if the allocation has to stay. If that is because of pods which
 // use it or are about to, then the pod gets activated when that may have changed.
-func (pl *DynamicResources) requestReleaseUnlessUsed(logger klog.Logger, pod *v1.Pod, claim *resourceapi.ResourceClaim, reservation reservationFunc) bool {
-	if ref, err := reservation(claim); err != nil || ref == nil {
+func (pl *DynamicResources) requestReleaseUnlessUsed(logger klog.Logger, pod *v1.Pod, claim *resourceapi.ResourceClaim, workload claimConsumer) bool {
+	if ref, err := workload.reservation(claim); err != nil || ref == nil {
 		// The workload, whose pods may fit, is better able to judge.
 		return false
 	}
@@ -457,4 +463,159 @@ func (pl *DynamicResources) removeAllReservations(ctx context.Context, claim *re
 		return fmt.Errorf("remove reservations from claim %s: %w", klog.KObj(claim), err)
 	}
 	return nil
+}
+
+// checkDevices gets called by PreFilter for a claim that is allocated for any pod. If the
+// allocation has a device which no new pod should use, then the pod has to wait until the last
+// pod is gone which uses it and the claim is allocated elsewhere.
+//
+// Preemption would not help, so the status is not one for which that gets tried.
+func (pl *DynamicResources) checkDevices(logger klog.Logger, pod *v1.Pod, claim *resourceapi.ResourceClaim, workload claimConsumer) *fwk.Status {
+	reason, err := pl.unfitDevice(claim)
+	if err != nil {
+		return statusError(logger, err)
+	}
+	if reason == "" {
+		return nil
+	}
+	next := "waiting until no pod uses the claim anymore"
+	if pl.requestReleaseUnlessUsed(logger, pod, claim, workload) {
+		next = "waiting until the claim is allocated elsewhere"
+	}
+	return statusUnschedulable(logger, fmt.Sprintf("resourceclaim %s is allocated for any pod, but new pods must not use it because %s: %s", klog.KObj(claim), reason, next), "pod", klog.KObj(pod), "resourceclaim", klog.KObj(claim))
+}
+
+// unfitDevice returns why no new pod should use the allocation, empty if it may be used.
+func (pl *DynamicResources) unfitDevice(claim *resourceapi.ResourceClaim) (string, error) {
+	// Almost always the devices are as they were. Looking at the few slices of their pools
+	// proves that. These may be a little behind, and no event would come if a pod had to
+	// wait because of that. Therefore everything else is decided by the list.
+	reason, found := pl.unfitDeviceIn(claim, pl.slicesByPool.get)
+	if found && reason == "" {
+		return "", nil
+	}
+	slices, err := pl.resourceSlices()
+	if err != nil {
+		return "", fmt.Errorf("list ResourceSlices: %w", err)
+	}
+	reason, _ = pl.unfitDeviceIn(claim, func(poolID) []*resourceapi.ResourceSlice { return slices })
+	return reason, nil
+}
+
+// unfitDeviceIn does the same as unfitDevice for the given slices. slicesOf may return more than those of
+// the pool. found is false if a device is in none of them.
+func (pl *DynamicResources) unfitDeviceIn(claim *resourceapi.ResourceClaim, slicesOf func(pool poolID) []*resourceapi.ResourceSlice) (reason string, found bool) {
+	found = true
+	for i := range claim.Status.Allocation.Devices.Results {
+		result := &claim.Status.Allocation.Devices.Results[i]
+		id := structured.MakeDeviceID(result.Driver, result.Pool, result.Device)
+		switch device, known := findDevice(slicesOf(poolID{result.Driver, result.Pool}), result); {
+		case device != nil:
+			if taint := pl.untoleratedTaint(claim, device, result); taint != "" {
+				return fmt.Sprintf("device %s has the taint %s", id, taint), true
+			}
+		case known:
+			return fmt.Sprintf("device %s does not exist anymore", id), false
+		default:
+			found = false
+		}
+	}
+	return "", found
+}
+
+// findDevice returns the allocated device, nil if it is not in any slice. Then known is true if
+// that means that the device is gone. A pool of which a slice is missing is about to be
+// published again by its driver.
+func findDevice(slices []*resourceapi.ResourceSlice, result *resourceapi.DeviceRequestAllocationResult) (device *resourceapi.Device, known bool) {
+	var generation, expected, found int64
+	for _, slice := range slices {
+		if slice.Spec.Driver != result.Driver || slice.Spec.Pool.Name != result.Pool || slice.Spec.Pool.Generation < generation {
+			continue
+		}
+		if slice.Spec.Pool.Generation > generation {
+			generation, found = slice.Spec.Pool.Generation, 0
+			device = nil
+		}
+		expected = slice.Spec.Pool.ResourceSliceCount
+		found++
+		for i := range slice.Spec.Devices {
+			if slice.Spec.Devices[i].Name == result.Device {
+				device = &slice.Spec.Devices[i]
+			}
+		}
+	}
+	return device, found >= expected
+}
+
+// poolID identifies a pool of devices.
+type poolID struct {
+	driver, pool string
+}
+
+func poolOf(slice *resourceapi.ResourceSlice) poolID {
+	return poolID{driver: slice.Spec.Driver, pool: slice.Spec.Pool.Name}
+}
+
+// slicesByPool has the slices of each pool. A cluster has thousands of slices, and what one claim
+// has been allocated is in very few of them. The zero value is ready for use.
+//
+// It gets updated by events and therefore may be a little behind the list of all slices.
+type slicesByPool struct {
+	mutex sync.RWMutex
+
+	// pools has the slices of a pool by name. The slices must not be modified.
+	pools map[poolID]map[string]*resourceapi.ResourceSlice
+}
+
+var _ cache.ResourceEventHandler = &slicesByPool{}
+
+// get returns all slices of the pool, in no particular order.
+func (s *slicesByPool) get(pool poolID) []*resourceapi.ResourceSlice {
+	s.mutex.RLock()
+	defer s.mutex.RUnlock()
+	slices := make([]*resourceapi.ResourceSlice, 0, len(s.pools[pool]))
+	for _, slice := range s.pools[pool] {
+		slices = append(slices, slice)
+	}
+	return slices
+}
+
+// OnAdd implements [cache.ResourceEventHandler].
+func (s *slicesByPool) OnAdd(obj any, _ bool) {
+	s.replace(nil, obj)
+}
+
+// OnUpdate implements [cache.ResourceEventHandler].
+func (s *slicesByPool) OnUpdate(oldObj, newObj any) {
+	s.replace(oldObj, newObj)
+}
+
+// OnDelete implements [cache.ResourceEventHandler].
+func (s *slicesByPool) OnDelete(obj any) {
+	if unknown, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+		obj = unknown.Obj
+	}
+	s.replace(obj, nil)
+}
+
+func (s *slicesByPool) replace(oldObj, newObj any) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	if slice, ok := oldObj.(*resourceapi.ResourceSlice); ok {
+		pool := poolOf(slice)
+		delete(s.pools[pool], slice.Name)
+		if len(s.pools[pool]) == 0 {
+			delete(s.pools, pool)
+		}
+	}
+	if slice, ok := newObj.(*resourceapi.ResourceSlice); ok {
+		pool := poolOf(slice)
+		if s.pools == nil {
+			s.pools = make(map[poolID]map[string]*resourceapi.ResourceSlice)
+		}
+		if s.pools[pool] == nil {
+			s.pools[pool] = make(map[string]*resourceapi.ResourceSlice)
+		}
+		s.pools[pool][slice.Name] = slice
+	}
 }

@@ -21,6 +21,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -48,8 +49,10 @@ import (
 //   - An allocation remains in flight as long as it might have been stored without
 //     the scheduler knowing it, see sharedclaims_uncertain.go.
 //   - A claim which cannot be reserved for more pods makes a pod unschedulable.
+//   - Between Reserve and the end of PreBind, nothing of a pod is stored. What other pods
+//     must know of it is in inFlight.
 //
-// What differs between Kubernetes releases is in sharedclaims_plugin.go.
+// What differs between Kubernetes releases is in sharedclaims_compat.go.
 //
 // All of this depends on the DRASharedClaims feature gate. While it is off, no claim is
 // marked as shared, and the plugin does for each claim what it does upstream.
@@ -58,21 +61,51 @@ import (
 // more consumers.
 var errClaimFull = errors.New("claim cannot be reserved for more consumers")
 
-// reservationFunc returns the entry that has to be in status.reservedFor before a pod
-// may be bound, nil if none is needed. It gets called each time that a new
-// revision of the claim is known. The claim is always allocated. If the
-// allocation is not stored yet, then it is the one which is about to be stored.
-type reservationFunc func(claim *resourceapi.ResourceClaim) (*resourceapi.ResourceClaimConsumerReference, error)
+// claimConsumer is for whom a claim gets reserved when a pod needs it: the pod or its group
+// (podConsumer), or a workload (workloadConsumer in reservedfor.go).
+type claimConsumer interface {
+	// reservation returns the entry that has to be in status.reservedFor before the pod
+	// may be bound, nil if none is needed. It gets called each time that a new
+	// revision of the claim is known. The claim is always allocated. If the
+	// allocation is not stored yet, then it is the one which is about to be stored.
+	reservation(claim *resourceapi.ResourceClaim) (*resourceapi.ResourceClaimConsumerReference, error)
 
-// admitFunc returns why one more entry must not be added to status.reservedFor of
-// the claim together with those which are about to be added, nil if it may be.
-type admitFunc func(claim *resourceapi.ResourceClaim, ref resourceapi.ResourceClaimConsumerReference, missing []resourceapi.ResourceClaimConsumerReference) error
+	// admit returns why one more entry must not be added to status.reservedFor of
+	// the claim together with those which are about to be added, nil if it may be. That
+	// there is room was checked before.
+	admit(claim *resourceapi.ResourceClaim, ref resourceapi.ResourceClaimConsumerReference, missing []resourceapi.ResourceClaimConsumerReference) error
+
+	// inUse returns true if PostFilter must not give up the allocation of the claim for
+	// the pod, because others use it.
+	inUse(claim *resourceapi.ResourceClaim) bool
+}
+
+// podConsumer is the consumer of a claim that gets reserved for each pod or for its group.
+type podConsumer struct {
+	podUID  types.UID
+	binding resourceapi.ResourceClaimConsumerReference
+}
+
+var _ claimConsumer = &podConsumer{}
+
+func (c *podConsumer) reservation(*resourceapi.ResourceClaim) (*resourceapi.ResourceClaimConsumerReference, error) {
+	return &c.binding, nil
+}
+
+func (c *podConsumer) admit(*resourceapi.ResourceClaim, resourceapi.ResourceClaimConsumerReference, []resourceapi.ResourceClaimConsumerReference) error {
+	return nil
+}
+
+func (c *podConsumer) inUse(claim *resourceapi.ResourceClaim) bool {
+	refs := claim.Status.ReservedFor
+	return len(refs) > 1 || len(refs) == 1 && refs[0].UID != c.podUID
+}
 
 // sharedClaim is what PreFilter finds out about a claim that might be used by several
 // pods.
 type sharedClaim struct {
 	// podUID is set for all claims of users, and listsPod if it is the pod that gets added to
-	// status.reservedFor, unless there is a reservation function.
+	// status.reservedFor, unless the claim gets reserved for a workload.
 	podUID   types.UID
 	listsPod bool
 
@@ -83,18 +116,17 @@ type sharedClaim struct {
 	// allocation which was in flight.
 	pending *resourceapi.AllocationResult
 
-	// reservation is set if something other than the default binding may have
-	// to be added to status.reservedFor.
-	reservation reservationFunc
+	// workload is set if the claim may have to be reserved for something else than
+	// the pod or its group.
+	workload claimConsumer
+}
 
-	// admit is set if not each entry that fits into status.reservedFor may be added.
-	admit admitFunc
-
-	// inUse is set if PostFilter gives up the allocation as soon as no pod uses it.
-	inUse func() bool
-
-	// latest is set together with reservation. It returns what is in the cache.
-	latest func() (*resourceapi.ResourceClaim, error)
+// consumer returns for whom one of the claims gets reserved when the pod needs it.
+func (d *stateData) consumer(index int, pod *v1.Pod) claimConsumer {
+	if workload := d.informationsForClaim[index].workload; workload != nil {
+		return workload
+	}
+	return &podConsumer{podUID: pod.UID, binding: d.claims.getBinding(index, pod)}
 }
 
 // pendingAllocationTracker is the part of the claim tracker which knows the allocations that
@@ -287,8 +319,8 @@ func (pl *DynamicResources) checkCanBeReserved(logger klog.Logger, pod *v1.Pod, 
 	if !pl.fts.EnableDRASharedClaims {
 		return statusUnschedulable(logger, "resourceclaim in use", "pod", klog.KObj(pod), "resourceclaim", klog.KObj(claim))
 	}
-	if reservation := s.informationsForClaim[index].reservation; reservation != nil {
-		if ref, err := reservation(claim); err == nil && (ref == nil || isListed(claim, ref.UID)) {
+	if workload := s.informationsForClaim[index].workload; workload != nil {
+		if ref, err := workload.reservation(claim); err == nil && (ref == nil || isListed(claim, ref.UID)) {
 			return nil
 		}
 	}
@@ -351,11 +383,8 @@ type claimReservation struct {
 	// It is nil if the claim is known to be allocated.
 	allocation *resourceapi.AllocationResult
 
-	// reservation determines which entry must be in status.reservedFor.
-	reservation reservationFunc
-
-	// admit is nil if each entry may be added.
-	admit admitFunc
+	// consumer determines which entry must be in status.reservedFor.
+	consumer claimConsumer
 
 	// done gets closed once result and err are set.
 	done   chan struct{}
@@ -368,22 +397,13 @@ type claimReservation struct {
 
 // newClaimReservation returns what the pod needs from one of its claims.
 func newClaimReservation(state *stateData, index int, pod *v1.Pod) *claimReservation {
-	info := &state.informationsForClaim[index]
-	request := &claimReservation{
-		pod:         pod,
-		claim:       state.claims.get(index),
-		allocation:  info.allocation,
-		reservation: info.reservation,
-		admit:       info.admit,
-		done:        make(chan struct{}),
+	return &claimReservation{
+		pod:        pod,
+		claim:      state.claims.get(index),
+		allocation: state.informationsForClaim[index].allocation,
+		consumer:   state.consumer(index, pod),
+		done:       make(chan struct{}),
 	}
-	if request.reservation == nil {
-		binding := state.claims.getBinding(index, pod)
-		request.reservation = func(*resourceapi.ResourceClaim) (*resourceapi.ResourceClaimConsumerReference, error) {
-			return &binding, nil
-		}
-	}
-	return request
 }
 
 // expectedAllocation returns the allocation for which the pod was scheduled.
@@ -417,7 +437,7 @@ func (r *claimReservation) evaluate(claim *resourceapi.ResourceClaim) (*resource
 		return nil, fmt.Errorf("claim %s got allocated elsewhere in the meantime", klog.KObj(claim))
 	}
 
-	ref, err := r.reservation(claim)
+	ref, err := r.consumer.reservation(claim)
 	if err != nil {
 		return nil, err
 	}
@@ -465,4 +485,135 @@ func isListed(claim *resourceapi.ResourceClaim, uid types.UID) bool {
 	return slices.ContainsFunc(claim.Status.ReservedFor, func(ref resourceapi.ResourceClaimConsumerReference) bool {
 		return ref.UID == uid
 	})
+}
+
+// withdrawnTTL is for how long it is remembered that a pod gave something back. The scheduler offers
+// the event for that immediately to all pods which wait.
+const withdrawnTTL = time.Minute
+
+// inFlight is what other pods must know about pods which got through Reserve, until the end of PreBind,
+// when nothing of them is stored yet: the places that they will take in lists of claims, and, if one
+// fails, that there is room again. No object changes then, so no event of a claim tells those
+// who wait.
+type inFlight struct {
+	mutex sync.Mutex
+
+	// sharers are the pods which will be added to the list of a claim, by the UID of the claim.
+	sharers map[types.UID]sets.Set[types.UID]
+
+	// withdrawn says when a pod gave something back.
+	withdrawn map[types.UID]time.Time
+	swept     time.Time
+}
+
+// addSharer is for a pod which will be added to the list of a claim.
+func (f *inFlight) addSharer(claimUID, podUID types.UID) {
+	f.mutex.Lock()
+	defer f.mutex.Unlock()
+	if f.sharers == nil {
+		f.sharers = make(map[types.UID]sets.Set[types.UID])
+	}
+	if f.sharers[claimUID] == nil {
+		f.sharers[claimUID] = sets.New[types.UID]()
+	}
+	f.sharers[claimUID].Insert(podUID)
+}
+
+// removeSharer is for a pod which was added or will not be. It returns false if that was known already.
+func (f *inFlight) removeSharer(claimUID, podUID types.UID) bool {
+	f.mutex.Lock()
+	defer f.mutex.Unlock()
+	if !f.sharers[claimUID].Has(podUID) {
+		return false
+	}
+	f.sharers[claimUID].Delete(podUID)
+	if len(f.sharers[claimUID]) == 0 {
+		delete(f.sharers, claimUID)
+	}
+	return true
+}
+
+// isFull returns true if the list of the claim has no place for the pod once all others are in it
+// which got through Reserve before.
+func (f *inFlight) isFull(claim *resourceapi.ResourceClaim, podUID types.UID) bool {
+	f.mutex.Lock()
+	defer f.mutex.Unlock()
+	sharers := f.sharers[claim.UID]
+	if len(sharers) == 0 || sharers.Has(podUID) || len(claim.Status.ReservedFor)+len(sharers) < resourceapi.ResourceClaimReservedForMaxSize {
+		return false
+	}
+	total := len(claim.Status.ReservedFor)
+	for uid := range sharers {
+		if !isListed(claim, uid) {
+			total++
+		}
+	}
+	return total >= resourceapi.ResourceClaimReservedForMaxSize
+}
+
+// withdraw remembers that a pod gave something back.
+func (f *inFlight) withdraw(podUID types.UID, now time.Time) {
+	f.mutex.Lock()
+	defer f.mutex.Unlock()
+	if now.Sub(f.swept) > withdrawnTTL {
+		f.swept = now
+		for uid, at := range f.withdrawn {
+			if now.Sub(at) > withdrawnTTL {
+				delete(f.withdrawn, uid)
+			}
+		}
+	}
+	if f.withdrawn == nil {
+		f.withdrawn = make(map[types.UID]time.Time)
+	}
+	f.withdrawn[podUID] = now
+}
+
+func (f *inFlight) hasWithdrawn(podUID types.UID) bool {
+	f.mutex.Lock()
+	defer f.mutex.Unlock()
+	_, ok := f.withdrawn[podUID]
+	return ok
+}
+
+// trackSharer gets called by Reserve for each claim.
+func (pl *DynamicResources) trackSharer(state *stateData, index int) {
+	info, claim := &state.informationsForClaim[index], state.claims.get(index)
+	if info.listsPod && info.workload == nil && !isListed(claim, info.podUID) {
+		pl.claimReserver.inFlight.addSharer(claim.UID, info.podUID)
+	}
+}
+
+// untrackSharer gets called when PreBind is done with a claim, or when the pod is unreserved.
+func (pl *DynamicResources) untrackSharer(state *stateData, index int) {
+	info, claim := &state.informationsForClaim[index], state.claims.get(index)
+	if !pl.claimReserver.inFlight.removeSharer(claim.UID, info.podUID) {
+		return
+	}
+	if latest, err := pl.draManager.ResourceClaims().Get(claim.Namespace, claim.Name); err != nil || !isListed(latest, info.podUID) {
+		pl.claimReserver.inFlight.withdraw(info.podUID, time.Now())
+	}
+}
+
+// withWithdrawn adds to the events of the plugin that a pod failed which had got through Reserve. The
+// scheduler treats that as if an assigned pod were deleted.
+func (pl *DynamicResources) withWithdrawn(events []fwk.ClusterEventWithHint) []fwk.ClusterEventWithHint {
+	if !pl.fts.EnableDRASharedClaims {
+		return events
+	}
+	return append(events, fwk.ClusterEventWithHint{
+		Event:          fwk.ClusterEvent{Resource: fwk.Pod, ActionType: fwk.Delete},
+		QueueingHintFn: pl.isSchedulableAfterWithdrawal,
+	})
+}
+
+// isSchedulableAfterWithdrawal lets a pod try again if another one gave something back of which no
+// object tells: devices which were allocated in memory only, or a place in a list.
+func (pl *DynamicResources) isSchedulableAfterWithdrawal(logger klog.Logger, pod *v1.Pod, oldObj, _ any) (fwk.QueueingHint, error) {
+	withdrawn, ok := oldObj.(*v1.Pod)
+	if !ok || !pl.claimReserver.inFlight.hasWithdrawn(withdrawn.UID) {
+		return fwk.QueueSkip, nil
+	}
+	logger.V(5).Info("another pod gave back what it would have used of claims", "pod", klog.KObj(pod), "otherPod", klog.KObj(withdrawn))
+	return fwk.Queue, nil
 }

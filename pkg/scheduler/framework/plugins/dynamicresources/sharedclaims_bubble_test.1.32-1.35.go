@@ -68,6 +68,13 @@ func newCycleState() cycleState {
 	return framework.NewCycleState()
 }
 
+// newSnapshotNode returns the node without pods.
+func newSnapshotNode(node *v1.Node) snapshotNode {
+	info := framework.NewNodeInfo()
+	info.SetNode(node)
+	return info
+}
+
 func setupSharedClaims(tCtx ktesting.TContext, nodes []*v1.Node, claims []*resourceapi.ResourceClaim, objs []apiruntime.Object, feats feature.Features, apiReactors []cgotesting.Reactor) *testContext {
 	tCtx.Helper()
 	tc := &testContext{
@@ -108,9 +115,7 @@ func setupSharedClaims(tCtx ktesting.TContext, nodes []*v1.Node, claims []*resou
 	cache.WaitForCacheSync(tCtx.Done(), hasSynced)
 
 	for _, node := range nodes {
-		nodeInfo := framework.NewNodeInfo()
-		nodeInfo.SetNode(node)
-		tc.nodeInfos = append(tc.nodeInfos, nodeInfo)
+		tc.nodeInfos = append(tc.nodeInfos, newSnapshotNode(node))
 	}
 	return tc
 }

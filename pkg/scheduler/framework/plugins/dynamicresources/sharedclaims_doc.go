@@ -22,13 +22,13 @@ package dynamicresources
 //	|----------------------------|--------------------------------------------------------------------|
 //	| sharedclaims.go            | read it first: which claims are shared, who may use what is in flight |
 //	| sharedclaims_store.go      | who writes a claim, and how the changes of all pods become one write |
-//	| sharedclaims_call.go       | how long an answer of the API server may take                      |
-//	| sharedclaims_uncertain.go  | what if it is not known whether something was stored               |
-//	| sharedclaims_preflight.go  | which pods need no PreBind                                         |
-//	| sharedclaims_filter.go     | for which nodes Filter need not be asked                           |
-//	| sharedclaims_nodes.go      | the nodes for which a claim is allocated                           |
-//	| sharedclaims_sign.go       | which pods are alike                                               |
-//	| sharedclaims_plugin.go, others with a release in their name | how releases differ               |
+//	| sharedclaims_uncertain.go  | how long an answer of the API server may take, and what if none came |
+//	| sharedclaims_preflight.go  | which pods need no PreBind (since 1.34)                            |
+//	| sharedclaims_filter.go     | for which nodes Filter need not be asked, and where a claim is allocated |
+//	| sharedclaims_sign.go       | which pods are alike (since 1.35)                                  |
+//	| sharedclaims_mapped.go     | devices that come with resources of the node, and what else 1.37 added |
+//	| sharedclaims_pending.go    | several pods for one allocation in flight (until 1.35)             |
+//	| sharedclaims_compat.go     | how releases differ                                                |
 //
 // The states of an allocation, and what a pod does that needs the claim:
 //

@@ -17,9 +17,14 @@ limitations under the License.
 package dynamicresources
 
 import (
+	"maps"
+	"sync"
+
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	fwk "k8s.io/kube-scheduler/framework"
@@ -39,7 +44,7 @@ func (pl *DynamicResources) limitFilter(pod *v1.Pod, nodes []snapshotNode, s *st
 	var names sets.Set[string]
 	for index, claim := range s.claims.allUserClaims() {
 		if s.informationsForClaim[index].availableOnNodes == nil {
-			skip = skip && !pl.dependsOnNode(claim.Status.Allocation)
+			skip = skip && !pl.dependsOnNode(claim.Status.Allocation) && !skipsNodeOperations(claim.Status.Allocation)
 			continue
 		}
 		skip = false
@@ -76,15 +81,7 @@ func (pl *DynamicResources) staysAllocated(pod *v1.Pod, s *stateData, index int)
 		// The pods of the group may be the only ones.
 		return false
 	}
-	info := &s.informationsForClaim[index]
-	if info.pending != nil {
-		return true
-	}
-	if info.inUse != nil {
-		return info.inUse()
-	}
-	refs := s.claims.get(index).Status.ReservedFor
-	return len(refs) > 1 || len(refs) == 1 && refs[0].UID != pod.UID
+	return s.informationsForClaim[index].pending != nil || s.consumer(index, pod).inUse(s.claims.get(index))
 }
 
 // availableNodes returns the names of the nodes where the allocation of the claim is available. It returns
@@ -117,4 +114,72 @@ func nodeNames(selector *v1.NodeSelector) sets.Set[string] {
 		}
 	}
 	return names
+}
+
+// maxClaimNodes limits for how many claims the names of nodes are kept in memory.
+const maxClaimNodes = 100
+
+// claimNodes knows on which nodes allocations are available. A node selector gets evaluated
+// once for a node, not again for each pod that shares the claim. The zero value is ready for use.
+type claimNodes struct {
+	mutex sync.Mutex
+
+	// nodes are those of the last snapshot, in its order.
+	nodes []*v1.Node
+
+	// available is about those nodes. It is indexed by the UID of the claim.
+	available map[types.UID]availableNodes
+}
+
+// availableNodes has the names of all nodes that the selector matches. It must not be modified.
+type availableNodes struct {
+	selector *v1.NodeSelector
+	names    sets.Set[string]
+}
+
+// get returns the names of the nodes where the allocation of the claim is available. match is
+// the node selector of the allocation. The result must not be modified.
+func (c *claimNodes) get(claim *resourceapi.ResourceClaim, match func(node *v1.Node) bool, nodes []snapshotNode) sets.Set[string] {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+
+	if c.update(nodes) {
+		c.available = nil
+	}
+	selector := claim.Status.Allocation.NodeSelector
+	entry, found := c.available[claim.UID]
+	if found && apiequality.Semantic.DeepEqual(entry.selector, selector) {
+		return entry.names
+	}
+
+	entry = availableNodes{selector: selector, names: sets.New[string]()}
+	for _, node := range c.nodes {
+		if node != nil && match(node) {
+			entry.names.Insert(node.Name)
+		}
+	}
+	if c.available == nil || len(c.available) >= maxClaimNodes {
+		c.available = make(map[types.UID]availableNodes)
+	}
+	c.available[claim.UID] = entry
+	return entry.names
+}
+
+// update returns true if a node selector may match other nodes than before. That depends
+// on their names and labels. The other changes are the frequent ones.
+func (c *claimNodes) update(nodes []snapshotNode) bool {
+	changed := len(nodes) != len(c.nodes)
+	if changed {
+		c.nodes = make([]*v1.Node, len(nodes))
+	}
+	for i, info := range nodes {
+		before, now := c.nodes[i], info.Node()
+		if before == now {
+			continue
+		}
+		c.nodes[i] = now
+		changed = changed || before == nil || now == nil ||
+			before.Name != now.Name || !maps.Equal(before.Labels, now.Labels)
+	}
+	return changed
 }

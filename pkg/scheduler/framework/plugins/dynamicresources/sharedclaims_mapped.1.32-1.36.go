@@ -20,8 +20,16 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 )
 
+// In these releases, devices either come with no resources of the node, or Filter knows who uses them,
+// and a driver gets called for each device.
+
 // mapsNodeResources returns false because Filter knows which pods use a claim, or because there
 // is no such mapping.
 func (pl *DynamicResources) mapsNodeResources(*resourceapi.AllocationResult) bool {
+	return false
+}
+
+// skipsNodeOperations returns false because the driver gets called for each device.
+func skipsNodeOperations(*resourceapi.AllocationResult) bool {
 	return false
 }

@@ -14,8 +14,6 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// The claim tracker of these releases has one pod for each pending allocation.
-
 package dynamicresources
 
 import (
@@ -24,6 +22,9 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
+
+// The claim tracker of these releases has one pod for each pending allocation. This file adds
+// what the one of later releases does.
 
 // pendingAllocationSharers counts the pods which use an allocation that is not stored yet, without
 // the one for which it was made.

@@ -241,10 +241,8 @@ func (plan *reservationPlan) decide(claim *resourceapi.ResourceClaim, request *c
 	case len(claim.Status.ReservedFor)+len(plan.missing) >= resourceapi.ResourceClaimReservedForMaxSize:
 		return reservationRejected, fmt.Errorf("%s: %w", claimFullMessage(claim), errClaimFull)
 	default:
-		if request.admit != nil {
-			if err := request.admit(claim, *ref, plan.missing); err != nil {
-				return reservationRejected, err
-			}
+		if err := request.consumer.admit(claim, *ref, plan.missing); err != nil {
+			return reservationRejected, err
 		}
 		plan.missing = append(plan.missing, *ref)
 		decision = reservationAdded

@@ -20,11 +20,9 @@ package dynamicresources
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -34,415 +32,15 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	apiruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	cgotesting "k8s.io/client-go/testing"
-	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
-	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/feature"
 	st "k8s.io/kubernetes/pkg/scheduler/testing"
 	"k8s.io/kubernetes/test/utils/ktesting"
 	"k8s.io/utils/ptr"
 )
-
-const sharedClaimName = "shared"
-
-var claimGVR = resourceapi.SchemeGroupVersion.WithResource("resourceclaims")
-
-// claimAPI replaces how the fake client handles writes of claims with something which
-// behaves like the real API server as far as it matters here: conflicts, subresources,
-// patches which get merged, and validation.
-type claimAPI struct {
-	tracker cgotesting.ObjectTracker
-
-	// before gets called for each write. It may return an error. It may
-	// also modify the stored claim.
-	before func(write string, claim *resourceapi.ResourceClaim) error
-
-	// after gets called before storing the new claim.
-	after func(claim *resourceapi.ResourceClaim)
-
-	// lost gets called after storing the new claim. It may return an error, which then
-	// is all that the client gets to know.
-	lost func(write string) error
-
-	// late gets called instead of storing the new claim if it is set. The new claim
-	// gets stored when the returned error was delivered and store gets called.
-	late func(write string, store func()) error
-
-	mutex           sync.Mutex
-	resourceVersion int
-	writes          []string
-}
-
-func (api *claimAPI) reactors() []cgotesting.Reactor {
-	return []cgotesting.Reactor{
-		&cgotesting.SimpleReactor{Verb: "update", Resource: "resourceclaims", Reaction: api.write},
-		&cgotesting.SimpleReactor{Verb: "patch", Resource: "resourceclaims", Reaction: api.write},
-	}
-}
-
-func (api *claimAPI) write(action cgotesting.Action) (bool, apiruntime.Object, error) {
-	write := action.GetVerb()
-	if action.GetSubresource() != "" {
-		write += "/" + action.GetSubresource()
-	}
-	var name string
-	switch action := action.(type) {
-	case cgotesting.UpdateAction:
-		name = action.GetObject().(metav1.Object).GetName()
-	case cgotesting.PatchAction:
-		name = action.GetName()
-	}
-	api.mutex.Lock()
-	api.writes = append(api.writes, write)
-	api.mutex.Unlock()
-
-	get := func() (*resourceapi.ResourceClaim, error) {
-		obj, err := api.tracker.Get(claimGVR, action.GetNamespace(), name)
-		if err != nil {
-			return nil, err
-		}
-		return obj.(*resourceapi.ResourceClaim).DeepCopy(), nil
-	}
-	stored, err := get()
-	if err != nil {
-		return true, nil, err
-	}
-	if api.before != nil {
-		before := stored.DeepCopy()
-		if err := api.before(write, before); err != nil {
-			return true, nil, err
-		}
-		if !apiequality.Semantic.DeepEqual(before, stored) {
-			if stored, err = api.store(before); err != nil {
-				return true, nil, err
-			}
-		}
-	}
-
-	updated := stored.DeepCopy()
-	switch action := action.(type) {
-	case cgotesting.UpdateAction:
-		claim := action.GetObject().(*resourceapi.ResourceClaim)
-		if claim.UID != stored.UID || claim.ResourceVersion != stored.ResourceVersion {
-			return true, nil, apierrors.NewConflict(claimGVR.GroupResource(), name, errors.New("the object has been modified"))
-		}
-		if action.GetSubresource() == "status" {
-			updated.Status = *claim.Status.DeepCopy()
-		} else {
-			updated.ObjectMeta = *claim.ObjectMeta.DeepCopy()
-		}
-		// A fraction of a second gets lost.
-		if allocation := updated.Status.Allocation; allocation != nil {
-			encoded, err := json.Marshal(allocation)
-			if err != nil {
-				return true, nil, err
-			}
-			updated.Status.Allocation = &resourceapi.AllocationResult{}
-			if err := json.Unmarshal(encoded, updated.Status.Allocation); err != nil {
-				return true, nil, err
-			}
-		}
-	case cgotesting.PatchAction:
-		if action.GetPatchType() != types.StrategicMergePatchType || action.GetSubresource() != "status" {
-			return true, nil, errors.New("unexpected patch")
-		}
-		original, err := json.Marshal(stored)
-		if err != nil {
-			return true, nil, err
-		}
-		patched, err := strategicpatch.StrategicMergePatch(original, action.GetPatch(), &resourceapi.ResourceClaim{})
-		if err != nil {
-			return true, nil, err
-		}
-		updated = &resourceapi.ResourceClaim{}
-		if err := json.Unmarshal(patched, updated); err != nil {
-			return true, nil, err
-		}
-		if updated.UID != stored.UID {
-			return true, nil, apierrors.NewConflict(claimGVR.GroupResource(), name, errors.New("precondition failed: UID"))
-		}
-		if updated.ResourceVersion != stored.ResourceVersion {
-			return true, nil, apierrors.NewConflict(claimGVR.GroupResource(), name, errors.New("the object has been modified"))
-		}
-	}
-	if api.after != nil {
-		api.after(updated)
-	}
-	if errs := validateStatus(updated, stored); len(errs) > 0 {
-		return true, nil, apierrors.NewInvalid(resourceapi.SchemeGroupVersion.WithKind("ResourceClaim").GroupKind(), name, errs)
-	}
-	if api.late != nil {
-		if err := api.late(write, func() { _, _ = api.store(updated) }); err != nil {
-			return true, nil, err
-		}
-	}
-	updated, err = api.store(updated)
-	if err == nil && api.lost != nil {
-		err = api.lost(write)
-	}
-	return true, updated, err
-}
-
-func (api *claimAPI) store(claim *resourceapi.ResourceClaim) (*resourceapi.ResourceClaim, error) {
-	api.mutex.Lock()
-	defer api.mutex.Unlock()
-	api.resourceVersion++
-	claim.ResourceVersion = fmt.Sprintf("%d", 10000+api.resourceVersion)
-	err := api.tracker.Update(claimGVR, claim, claim.Namespace)
-	return claim.DeepCopy(), err
-}
-
-func validateStatus(claim, oldClaim *resourceapi.ResourceClaim) field.ErrorList {
-	var errs field.ErrorList
-	path := field.NewPath("status")
-	uids := sets.New[types.UID]()
-	for i, ref := range claim.Status.ReservedFor {
-		if uids.Has(ref.UID) {
-			errs = append(errs, field.Duplicate(path.Child("reservedFor").Index(i), ref.UID))
-		}
-		uids.Insert(ref.UID)
-		if claim.DeletionTimestamp != nil && !slices.Contains(oldClaim.Status.ReservedFor, ref) {
-			errs = append(errs, field.Forbidden(path.Child("reservedFor").Index(i), "being deleted"))
-		}
-	}
-	if len(claim.Status.ReservedFor) > resourceapi.ResourceClaimReservedForMaxSize {
-		errs = append(errs, field.TooMany(path.Child("reservedFor"), len(claim.Status.ReservedFor), resourceapi.ResourceClaimReservedForMaxSize))
-	}
-	if len(claim.Status.ReservedFor) > 0 && claim.Status.Allocation == nil {
-		errs = append(errs, field.Forbidden(path.Child("reservedFor"), "not allocated"))
-	}
-	if claim.Status.Allocation != nil && oldClaim.Status.Allocation != nil && !apiequality.Semantic.DeepEqual(claim.Status.Allocation, oldClaim.Status.Allocation) {
-		errs = append(errs, field.Invalid(path.Child("allocation"), claim.Status.Allocation, "field is immutable"))
-	}
-	return errs
-}
-
-// takeWrites returns all attempted writes of claims since the last call.
-func (api *claimAPI) takeWrites() []string {
-	api.mutex.Lock()
-	defer api.mutex.Unlock()
-	writes := api.writes
-	api.writes = nil
-	return writes
-}
-
-// sharedClaimsTest runs the plugin for several pods.
-type sharedClaimsTest struct {
-	*testContext
-	tCtx ktesting.TContext
-	api  *claimAPI
-
-	// activated has the pods which were moved to the active queue.
-	activatedMutex sync.Mutex
-	activated      map[types.UID]*v1.Pod
-}
-
-// Activate is called instead of the same method of the scheduling queue.
-func (t *sharedClaimsTest) Activate(_ klog.Logger, pods map[string]*v1.Pod) {
-	t.activatedMutex.Lock()
-	defer t.activatedMutex.Unlock()
-	for _, pod := range pods {
-		t.activated[pod.UID] = pod
-	}
-}
-
-// takeActivated returns true if the pod was activated since the last call.
-func (t *sharedClaimsTest) takeActivated(pod *v1.Pod) bool {
-	t.activatedMutex.Lock()
-	defer t.activatedMutex.Unlock()
-	_, found := t.activated[pod.UID]
-	delete(t.activated, pod.UID)
-	return found
-}
-
-func newSharedClaimsTest(tCtx ktesting.TContext, feats feature.Features, claims []*resourceapi.ResourceClaim, objs ...apiruntime.Object) *sharedClaimsTest {
-	tCtx.Helper()
-	api := &claimAPI{}
-	objs = append([]apiruntime.Object{workerNodeSlice, workerNode2Slice}, objs...)
-	clonedClaims := make([]*resourceapi.ResourceClaim, 0, len(claims))
-	for _, claim := range claims {
-		clonedClaims = append(clonedClaims, claim.DeepCopy())
-	}
-	tc := setupSharedClaims(tCtx, []*v1.Node{workerNode, workerNode2}, clonedClaims, objs, feats, api.reactors())
-	api.tracker = tc.client.Tracker()
-	// Some reactors block while the fake client is locked. Nothing else may
-	// need the client then, in particular not the start of a watch.
-	synctest.Wait()
-	return &sharedClaimsTest{testContext: tc, tCtx: tCtx, api: api, activated: make(map[types.UID]*v1.Pod)}
-}
-
-func newSharedClaim() *resourceapi.ResourceClaim {
-	return st.MakeResourceClaim().Name(sharedClaimName).Namespace(namespace).Request(className).Obj()
-}
-
-func newAllocatedSharedClaim(refs ...resourceapi.ResourceClaimConsumerReference) *resourceapi.ResourceClaim {
-	claim := newSharedClaim()
-	claim.Finalizers = []string{resourceapi.Finalizer}
-	claim.Status.Allocation = allocationResult.DeepCopy()
-	claim.Status.ReservedFor = refs
-	return claim
-}
-
-func podReferences(num int) []resourceapi.ResourceClaimConsumerReference {
-	var refs []resourceapi.ResourceClaimConsumerReference
-	for i := range num {
-		name := fmt.Sprintf("other-pod-%d", i)
-		refs = append(refs, resourceapi.ResourceClaimConsumerReference{Resource: "pods", Name: name, UID: types.UID(name)})
-	}
-	return refs
-}
-
-func newSharingPod(name string) *v1.Pod {
-	return st.MakePod().Name(name).Namespace(namespace).UID(name).
-		PodResourceClaims(v1.PodResourceClaim{Name: resourceName, ResourceClaimName: ptr.To(sharedClaimName)}).
-		Obj()
-}
-
-func (t *sharedClaimsTest) claim() *resourceapi.ResourceClaim {
-	t.tCtx.Helper()
-	claim, err := t.p.claimClient(namespace).Get(t.tCtx, sharedClaimName, metav1.GetOptions{})
-	t.tCtx.ExpectNoError(err, "get shared claim")
-	return claim
-}
-
-// change modifies the stored claim and waits for the cache.
-func (t *sharedClaimsTest) change(cb func(claim *resourceapi.ResourceClaim)) {
-	t.tCtx.Helper()
-	claim := t.claim()
-	cb(claim)
-	_, err := t.api.store(claim)
-	t.tCtx.ExpectNoError(err, "modify shared claim")
-	synctest.Wait()
-}
-
-func (t *sharedClaimsTest) reservedFor() []string {
-	t.tCtx.Helper()
-	names := []string{}
-	for _, ref := range t.claim().Status.ReservedFor {
-		names = append(names, ref.Name)
-	}
-	slices.Sort(names)
-	return names
-}
-
-// podCycle is one attempt to schedule one pod.
-type podCycle struct {
-	*sharedClaimsTest
-	pod   *v1.Pod
-	state cycleState
-
-	// skipped and names are what PreFilter wants of Filter.
-	skipped bool
-	names   sets.Set[string]
-}
-
-func (t *sharedClaimsTest) preFilter(pod *v1.Pod) (*podCycle, *fwk.Status) {
-	t.tCtx.Helper()
-	for status := t.p.PreEnqueue(t.tCtx, pod); !status.IsSuccess(); status = t.p.PreEnqueue(t.tCtx, pod) {
-		synctest.Wait()
-		if !t.takeActivated(pod) {
-			return nil, status
-		}
-	}
-	cycle := &podCycle{sharedClaimsTest: t, pod: pod, state: newCycleState()}
-	return cycle, cycle.callPreFilter()
-}
-
-// filter returns the names of the nodes where the pod could run.
-func (c *podCycle) filter() []string {
-	var nodes []string
-	for i, nodeInfo := range c.nodeInfos {
-		if c.callFilter(i) {
-			nodes = append(nodes, nodeInfo.Node().Name)
-		}
-	}
-	return nodes
-}
-
-// schedule does everything up to and including Reserve.
-func (t *sharedClaimsTest) schedule(pod *v1.Pod) *podCycle {
-	t.tCtx.Helper()
-	cycle, status := t.preFilter(pod)
-	require.Nil(t.tCtx, status, "PreFilter of %s", pod.Name)
-	require.Contains(t.tCtx, cycle.filter(), nodeName, "nodes for %s", pod.Name)
-	require.Nil(t.tCtx, t.p.Reserve(t.tCtx, cycle.state, pod, nodeName), "Reserve of %s", pod.Name)
-	return cycle
-}
-
-// bind does what the binding cycle does.
-func (c *podCycle) bind(ctx context.Context) *fwk.Status {
-	status := c.preBindPreFlight(ctx)
-	if status.IsSkip() {
-		return nil
-	}
-	if status.IsSuccess() {
-		status = c.p.PreBind(ctx, c.state, c.pod, nodeName)
-	}
-	if !status.IsSuccess() {
-		c.unreserve()
-	}
-	return status
-}
-
-func (c *podCycle) unreserve() {
-	c.p.Unreserve(c.tCtx, c.state, c.pod, nodeName)
-}
-
-// bindAll binds all pods concurrently, but the first one has to wait with its first write
-// until all others are waiting for it.
-func (t *sharedClaimsTest) bindAll(cycles []*podCycle) []*fwk.Status {
-	t.tCtx.Helper()
-	release := make(chan struct{})
-	before := t.api.before
-	var once sync.Once
-	t.api.before = func(write string, claim *resourceapi.ResourceClaim) error {
-		once.Do(func() { <-release })
-		if before != nil {
-			return before(write, claim)
-		}
-		return nil
-	}
-	defer func() { t.api.before = before }()
-
-	var wg sync.WaitGroup
-	statuses := make([]*fwk.Status, len(cycles))
-	for i, cycle := range cycles {
-		wg.Go(func() {
-			status := cycle.preBindPreFlight(t.tCtx)
-			if status.IsSuccess() {
-				status = cycle.p.PreBind(t.tCtx, cycle.state, cycle.pod, nodeName)
-			}
-			if !status.IsSkip() {
-				statuses[i] = status
-			}
-		})
-		// The order is relevant: the first pod must be the first which writes.
-		synctest.Wait()
-	}
-	close(release)
-	wg.Wait()
-	for i, status := range statuses {
-		if !status.IsSuccess() {
-			cycles[i].unreserve()
-		}
-	}
-	return statuses
-}
-
-func requireAllBound(tCtx ktesting.TContext, statuses []*fwk.Status) {
-	tCtx.Helper()
-	for i, status := range statuses {
-		require.Nil(tCtx, status, "PreBind of pod #%d", i)
-	}
-}
 
 func TestSharedClaims(t *testing.T) {
 	// All pods which are waiting for the same claim are handled together.
@@ -463,7 +61,7 @@ func TestSharedClaims(t *testing.T) {
 		assert.Equal(tCtx, names, tc.reservedFor())
 		claim := tc.claim()
 		assert.Contains(tCtx, claim.Finalizers, resourceapi.Finalizer)
-		checkAllocationTimestamp(tCtx, claim)
+		checkAllocationTimestamp(tCtx, claim, true)
 		assert.Empty(tCtx, tc.listInFlightClaims())
 		synctest.Wait()
 		assert.Zero(tCtx, tc.p.claimReserver.numClaims())
@@ -877,84 +475,270 @@ func TestFullClaim(t *testing.T) {
 	})
 }
 
-// numClaims returns for how many claims there is a goroutine or a pod that waits.
-func (r *claimReserver) numClaims() int {
-	r.mutex.Lock()
-	defer r.mutex.Unlock()
-	return len(r.queues)
+// pluginTestSharedClaims is the value of the feature gate in testPlugin.
+var pluginTestSharedClaims bool
+
+// TestPluginSharedClaims runs upstream's test of the plugin with the feature gate on. Everywhere
+// else that test runs with the gate off.
+func TestPluginSharedClaims(t *testing.T) {
+	pluginTestSharedClaims = true
+	defer func() { pluginTestSharedClaims = false }()
+	// In a sub-test because that ends when everything that runs in parallel has ended.
+	t.Run("plugin", TestPlugin)
 }
 
-// TestClaimReserver ensures that no request gets lost, whatever the timing is.
-func TestClaimReserver(t *testing.T) {
-	tCtx := ktesting.Init(t)
-	var mutex sync.Mutex
-	stored := sets.New[string]()
-	active := sets.New[types.UID]()
-	reserver := newClaimReserver(tCtx, func(_ context.Context, requests []*claimReservation) {
-		mutex.Lock()
-		claimUID := requests[0].claim.UID
-		if active.Has(claimUID) {
-			tCtx.Errorf("claim %s is already being changed", claimUID)
+// TestSharedClaimsWrites counts the writes for pods which share a claim. All of them were
+// scheduled when the first one gets bound.
+func TestSharedClaimsWrites(t *testing.T) {
+	const numPods = 50
+	repeat := func(num int, write string) []string {
+		var writes []string
+		for range num {
+			writes = append(writes, write)
 		}
-		active.Insert(claimUID)
-		mutex.Unlock()
-		defer func() {
-			mutex.Lock()
-			defer mutex.Unlock()
-			active.Delete(claimUID)
-		}()
+		return writes
+	}
 
-		for _, request := range requests {
-			if request.claim.UID != claimUID {
-				tCtx.Errorf("got a request for claim %s among those for %s", request.claim.UID, claimUID)
-			}
-			if strings.HasSuffix(request.pod.Name, "7") {
-				request.err = errors.New("fake failure for " + request.pod.Name)
-				continue
-			}
-			request.result = request.claim
-			mutex.Lock()
-			stored.Insert(request.pod.Name)
-			mutex.Unlock()
-		}
+	// One for the first pod, one for all others which are waiting then.
+	syncTest(t, "enabled", func(tCtx ktesting.TContext) {
+		tc := newSharedClaimsTest(tCtx, sharedClaimsFeatures(), []*resourceapi.ResourceClaim{newAllocatedSharedClaim()})
+		requireAllBound(tCtx, tc.bindAll(tc.scheduleAll(numPods)))
+		assert.Equal(tCtx, repeat(2, "patch/status"), tc.api.takeWrites())
+		assert.Len(tCtx, tc.reservedFor(), numPods)
 	})
 
-	var wg sync.WaitGroup
-	for c := range 3 {
-		claim := newSharedClaim()
-		claim.UID = types.UID(fmt.Sprintf("claim-%d", c))
-		for p := range 200 {
-			wg.Go(func() {
-				request := &claimReservation{
-					pod:   newSharingPod(fmt.Sprintf("pod-%d-%d", c, p)),
-					claim: claim,
-					done:  make(chan struct{}),
-				}
-				ctx := context.Context(tCtx)
-				canceled := p%10 == 3
-				if canceled {
-					c, cancel := context.WithCancel(ctx)
-					cancel()
-					ctx = c
-				}
-				result, err := reserver.reserve(ctx, request)
-				mutex.Lock()
-				done := stored.Has(request.pod.Name)
-				mutex.Unlock()
-				switch {
-				case p%10 == 7:
-					assert.ErrorContains(tCtx, err, request.pod.Name)
-				case canceled:
-					assert.Equal(tCtx, done, err == nil, "%s: the result must match what was stored", request.pod.Name)
-				default:
-					assert.NoError(tCtx, err)
-					assert.Equal(tCtx, claim, result)
-					assert.True(tCtx, done)
-				}
-			})
+	// Without waiting for each other, one for each.
+	syncTest(t, "enabled-one-by-one", func(tCtx ktesting.TContext) {
+		tc := newSharedClaimsTest(tCtx, sharedClaimsFeatures(), []*resourceapi.ResourceClaim{newAllocatedSharedClaim()})
+		for _, cycle := range tc.scheduleAll(numPods) {
+			require.Nil(tCtx, cycle.bind(tCtx))
 		}
+		assert.Equal(tCtx, repeat(numPods, "patch/status"), tc.api.takeWrites())
+		assert.Len(tCtx, tc.reservedFor(), numPods)
+	})
+
+	// As upstream: each pod updates the claim that it was scheduled with, and
+	// all but the first one do so again after a conflict.
+	syncTest(t, "disabled", func(tCtx ktesting.TContext) {
+		tc := newSharedClaimsTest(tCtx, withoutSharedClaims(), []*resourceapi.ResourceClaim{newAllocatedSharedClaim()})
+		for _, cycle := range tc.scheduleAll(numPods) {
+			require.Nil(tCtx, cycle.bind(tCtx))
+		}
+		assert.Equal(tCtx, repeat(2*numPods-1, "update/status"), tc.api.takeWrites())
+		assert.Len(tCtx, tc.reservedFor(), numPods)
+		assert.Zero(tCtx, tc.p.claimReserver.numClaims())
+	})
+}
+
+// TestSharedClaimsDisabled covers that the plugin does what it does upstream, in particular
+// where it does something else when the feature is enabled.
+func TestSharedClaimsDisabled(t *testing.T) {
+	// A pod waits until the allocation is stored.
+	syncTest(t, "pending", func(tCtx ktesting.TContext) {
+		tc := newSharedClaimsTest(tCtx, withoutSharedClaims(), []*resourceapi.ResourceClaim{newSharedClaim()})
+		first := tc.schedule(newSharingPod("pod-1"))
+		require.Len(tCtx, tc.listInFlightClaims(), 1)
+		_, status := tc.preFilter(newSharingPod("pod-2"))
+		require.Equal(tCtx, fwk.UnschedulableAndUnresolvable, status.Code())
+		assert.Contains(tCtx, status.Message(), "in the process of being allocated")
+		require.Nil(tCtx, first.bind(tCtx))
+		assert.Equal(tCtx, []string{"update", "update/status"}, tc.api.takeWrites())
+		assert.Empty(tCtx, tc.listInFlightClaims())
+
+		synctest.Wait()
+		require.Nil(tCtx, tc.schedule(newSharingPod("pod-2")).bind(tCtx))
+		assert.Equal(tCtx, []string{"update/status"}, tc.api.takeWrites())
+		assert.Equal(tCtx, []string{"pod-1", "pod-2"}, tc.reservedFor())
+	})
+
+	// Nothing remains in flight when a pod gives up.
+	syncTest(t, "unreserve", func(tCtx ktesting.TContext) {
+		tc := newSharedClaimsTest(tCtx, withoutSharedClaims(), []*resourceapi.ResourceClaim{newSharedClaim()})
+		cycle := tc.schedule(newSharingPod("pod-1"))
+		require.Len(tCtx, tc.listInFlightClaims(), 1)
+		cycle.unreserve()
+		assert.Empty(tCtx, tc.listInFlightClaims())
+		assert.Empty(tCtx, tc.api.takeWrites())
+	})
+
+	// Also if it is not known whether the allocation was stored.
+	syncTest(t, "uncertain", func(tCtx ktesting.TContext) {
+		tc := newSharedClaimsTest(tCtx, withoutSharedClaims(), []*resourceapi.ResourceClaim{newSharedClaim()})
+		cycle := tc.schedule(newSharingPod("pod-1"))
+		tc.api.before = func(write string, _ *resourceapi.ResourceClaim) error {
+			return onlyStatus(write, errors.New("connection lost"))
+		}
+		require.ErrorContains(tCtx, cycle.bind(tCtx).AsError(), "connection lost")
+		assert.Empty(tCtx, tc.listInFlightClaims())
+		tc.api.before = nil
+		require.Nil(tCtx, tc.schedule(newSharingPod("pod-1")).bind(tCtx))
+	})
+
+	syncTest(t, "full", func(tCtx ktesting.TContext) {
+		claim := newAllocatedSharedClaim(podReferences(resourceapi.ResourceClaimReservedForMaxSize)...)
+		tc := newSharedClaimsTest(tCtx, withoutSharedClaims(), []*resourceapi.ResourceClaim{claim})
+		pod := newSharingPod("pod-1")
+		_, status := tc.preFilter(pod)
+		require.Equal(tCtx, fwk.UnschedulableAndUnresolvable, status.Code())
+		assert.Equal(tCtx, "resourceclaim in use", status.Message())
+		stored := tc.claim()
+		changed := stored.DeepCopy()
+		changed.Status.ReservedFor[0].UID = "yet-another-pod"
+		hint, err := tc.p.isSchedulableAfterClaimChange(tCtx.Logger(), pod, stored, changed)
+		tCtx.ExpectNoError(err)
+		assert.Equal(tCtx, fwk.Queue, hint)
+	})
+}
+
+// hintAfter returns whether a pod tries again after another one failed.
+func (t *sharedClaimsTest) hintAfter(failed, pod *v1.Pod) fwk.QueueingHint {
+	t.tCtx.Helper()
+	hint, err := t.p.isSchedulableAfterWithdrawal(t.tCtx.Logger(), pod, failed, nil)
+	t.tCtx.ExpectNoError(err)
+	return hint
+}
+
+// TestFullOfSharers covers more pods than a claim has room for, none of which is in its list yet. All
+// pods of a gang get through Reserve before the first one is bound: then some of
+// them would be bound, and the others never.
+func TestFullOfSharers(t *testing.T) {
+	const free = 3
+	schedule := func(tc *sharedClaimsTest) (cycles []*podCycle) {
+		for i := range free {
+			cycles = append(cycles, tc.schedule(newSharingPod(fmt.Sprintf("pod-%d", i))))
+		}
+		return cycles
 	}
-	wg.Wait()
-	// The goroutines check once more for work before they stop.
-	require.Eventually(tCtx, func() bool { return reserver.numClaims() == 0 }, time.Minute, time.Millisecond)
+	allocated := func() []*resourceapi.ResourceClaim {
+		return []*resourceapi.ResourceClaim{newAllocatedSharedClaim(podReferences(resourceapi.ResourceClaimReservedForMaxSize - free)...)}
+	}
+	waiting := newSharingPod("waiting")
+
+	syncTest(t, "bound", func(tCtx ktesting.TContext) {
+		tc := newSharedClaimsTest(tCtx, sharedClaimsFeatures(), allocated())
+		cycles := schedule(tc)
+		_, status := tc.preFilter(waiting)
+		require.Equal(tCtx, fwk.UnschedulableAndUnresolvable, status.Code())
+		assert.Contains(tCtx, status.Message(), "already reserved for 256 consumers or about to be")
+		// Once more, as pods of a group are.
+		require.Nil(tCtx, tc.p.Reserve(tCtx, cycles[0].state, cycles[0].pod, nodeName))
+		requireAllBound(tCtx, tc.bindAll(cycles))
+		assert.Len(tCtx, tc.claim().Status.ReservedFor, resourceapi.ResourceClaimReservedForMaxSize)
+		assert.Empty(tCtx, tc.p.claimReserver.inFlight.sharers)
+		assert.Equal(tCtx, fwk.QueueSkip, tc.hintAfter(cycles[0].pod, waiting), "a pod that was bound gave nothing back")
+	})
+
+	syncTest(t, "unreserved", func(tCtx ktesting.TContext) {
+		tc := newSharedClaimsTest(tCtx, sharedClaimsFeatures(), allocated())
+		cycles := schedule(tc)
+		_, status := tc.preFilter(waiting)
+		require.False(tCtx, status.IsSuccess())
+		cycles[1].unreserve()
+		assert.Equal(tCtx, fwk.Queue, tc.hintAfter(cycles[1].pod, waiting))
+		require.Nil(tCtx, tc.schedule(waiting).bind(tCtx))
+		cycles[1].unreserve()
+		requireAllBound(tCtx, tc.bindAll([]*podCycle{cycles[0], cycles[2]}))
+		assert.Empty(tCtx, tc.p.claimReserver.inFlight.sharers)
+	})
+
+	syncTest(t, "gate-off", func(tCtx ktesting.TContext) {
+		feats := sharedClaimsFeatures()
+		feats.EnableDRASharedClaims = false
+		tc := newSharedClaimsTest(tCtx, feats, allocated())
+		schedule(tc)
+		_, status := tc.preFilter(waiting)
+		assert.True(tCtx, status.IsSuccess())
+	})
+}
+
+// TestWithdrawnDevice covers a pod that waits for a device which was allocated to another pod, but never
+// stored: no claim changes when that fails.
+func TestWithdrawnDevice(t *testing.T) {
+	for name, claim := range map[string]*resourceapi.ResourceClaim{"shared": newSharedClaim(), "of-one-pod": pendingClaim} {
+		syncTest(t, name, func(tCtx ktesting.TContext) {
+			tc := newSharedClaimsTest(tCtx, sharedClaimsFeatures(), []*resourceapi.ResourceClaim{claim})
+			pod := newSharingPod("pod-1")
+			if claim == pendingClaim {
+				pod = podWithClaimName
+			}
+			waiting := newSharingPod("waiting")
+			cycle := tc.schedule(pod)
+			assert.Equal(tCtx, fwk.QueueSkip, tc.hintAfter(pod, waiting))
+			tc.api.before = func(string, *resourceapi.ResourceClaim) error { return errors.New("fake API failure") }
+			require.NotNil(tCtx, cycle.bind(tCtx))
+			cycle.unreserve()
+			require.Empty(tCtx, tc.listInFlightClaims())
+			assert.Equal(tCtx, fwk.Queue, tc.hintAfter(pod, waiting))
+			assert.Equal(tCtx, fwk.QueueSkip, tc.hintAfter(waiting, pod), "some other pod")
+
+			events, err := tc.p.EventsToRegister(tCtx)
+			require.NoError(tCtx, err)
+			assert.True(tCtx, slices.ContainsFunc(events, func(event fwk.ClusterEventWithHint) bool {
+				return event.Event == fwk.ClusterEvent{Resource: fwk.Pod, ActionType: fwk.Delete} && event.QueueingHintFn != nil
+			}), "the event is registered")
+
+			tc.api.before = nil
+			require.Nil(tCtx, tc.schedule(pod).bind(tCtx))
+		})
+	}
+}
+
+// TestWithdrawnIsForgotten ensures that pods which failed do not take memory for ever.
+func TestWithdrawnIsForgotten(t *testing.T) {
+	var f inFlight
+	now := time.Now()
+	for i := range 1000 {
+		f.withdraw(types.UID(fmt.Sprint(i)), now)
+	}
+	f.withdraw("last", now.Add(withdrawnTTL+time.Second))
+	assert.Len(t, f.withdrawn, 1)
+}
+
+// TestSharedClaimTwice covers a pod which has two names for the same claim.
+func TestSharedClaimTwice(t *testing.T) {
+	newPod := func(name string) *v1.Pod {
+		pod := newSharingPod(name)
+		pod.Spec.ResourceClaims = append(pod.Spec.ResourceClaims, v1.PodResourceClaim{Name: "again", ResourceClaimName: ptr.To(sharedClaimName)})
+		return pod
+	}
+	run := func(name string, cb func(tCtx ktesting.TContext, tc *sharedClaimsTest)) {
+		syncTest(t, name, func(tCtx ktesting.TContext) {
+			cb(tCtx, newSharedClaimsTest(tCtx, sharedClaimsFeatures(), []*resourceapi.ResourceClaim{newSharedClaim()}))
+		})
+	}
+	run("bound", func(tCtx ktesting.TContext, tc *sharedClaimsTest) {
+		require.Nil(tCtx, tc.schedule(newPod("pod-1")).bind(tCtx))
+		assert.Equal(tCtx, []string{"update", "update/status"}, tc.api.takeWrites())
+		assert.Equal(tCtx, []string{"pod-1"}, tc.reservedFor())
+		assert.Empty(tCtx, tc.listInFlightClaims())
+	})
+	run("unreserved", func(tCtx ktesting.TContext, tc *sharedClaimsTest) {
+		tc.schedule(newPod("pod-1")).unreserve()
+		assert.Empty(tCtx, tc.listInFlightClaims())
+	})
+	run("shared", func(tCtx ktesting.TContext, tc *sharedClaimsTest) {
+		first, second := tc.schedule(newPod("pod-1")), tc.schedule(newPod("pod-2"))
+		first.unreserve()
+		assert.Len(tCtx, tc.listInFlightClaims(), 1, "the other pod needs it")
+		second.unreserve()
+		assert.Empty(tCtx, tc.listInFlightClaims())
+	})
+	run("deleted", func(tCtx ktesting.TContext, tc *sharedClaimsTest) {
+		cycle := tc.schedule(newPod("pod-1"))
+		require.NoError(tCtx, tc.client.Tracker().Delete(claimGVR, namespace, sharedClaimName))
+		synctest.Wait()
+		require.NotNil(tCtx, cycle.bind(tCtx))
+		assert.Empty(tCtx, tc.listInFlightClaims())
+	})
+}
+
+// TestSharedClaimWithoutTimestamp covers a claim which was allocated by an older
+// release. The allocation cannot be changed.
+func TestSharedClaimWithoutTimestamp(t *testing.T) {
+	syncTest(t, "", func(tCtx ktesting.TContext) {
+		tc := newSharedClaimsTest(tCtx, sharedClaimsFeatures(), []*resourceapi.ResourceClaim{newAllocatedSharedClaim()})
+		require.Nil(tCtx, tc.schedule(newSharingPod("pod-1")).bind(tCtx))
+		assert.Equal(tCtx, []string{"pod-1"}, tc.reservedFor())
+		checkAllocationTimestamp(tCtx, tc.claim(), false)
+	})
 }

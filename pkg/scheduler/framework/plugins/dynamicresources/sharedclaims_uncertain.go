@@ -19,6 +19,9 @@ package dynamicresources
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net/http/httptrace"
+	"sync"
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -27,11 +30,11 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// This file contains what happens when it is not known whether the API server has
-// stored an allocation: the request timed out, the connection got lost, or the
-// server failed. If the allocation simply was not in flight anymore, then the
-// devices could be given to some other claim before the informer
-// delivers what was stored.
+// This file contains for how long the API server is waited for (callAPI), and what
+// happens when it is not known whether it has stored an allocation: the request timed
+// out, the connection got lost, or the server failed. If the allocation simply was not
+// in flight anymore, then the devices could be given to some other claim before the
+// informer delivers what was stored.
 
 const (
 	// claimLookTimeout limits how long the API server has for the answer to a look at
@@ -191,4 +194,66 @@ func (pl *DynamicResources) getClaim(ctx context.Context, claim *resourceapi.Res
 		return pl.claimClient(claim.Namespace).Get(ctx, claim.Name, metav1.GetOptions{})
 	})
 	return latest, err
+}
+
+// apiCall is one call of a client. It knows what happens on the wire.
+//
+// A client holds requests back, because of its own limit or because the API server
+// asked for that. With many pods that takes minutes, and each request is served
+// in the end if nobody gives up. A time limit for all of that would be exceeded by most
+// of the pods, again and again. Therefore the time only runs while the API server
+// owes an answer.
+type apiCall struct {
+	cancel  context.CancelCauseFunc
+	timeout time.Duration
+
+	mutex            sync.Mutex
+	connecting, sent bool
+	timer            *time.Timer
+}
+
+// callAPI invokes call and returns its result. The API server has the given time to answer each
+// request. unsent is true if it is certain that no request reached an API server.
+func callAPI[T any](ctx context.Context, timeout time.Duration, call func(ctx context.Context) (T, error)) (result T, unsent bool, err error) {
+	c := &apiCall{timeout: timeout}
+	ctx, c.cancel = context.WithCancelCause(ctx)
+	defer c.cancel(nil)
+	defer c.stopTimer()
+	result, err = call(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GetConn:              func(string) { c.connect() },
+		GotConn:              func(httptrace.GotConnInfo) { c.send() },
+		GotFirstResponseByte: c.stopTimer,
+	}))
+	if err != nil && ctx.Err() != nil {
+		err = fmt.Errorf("%w: %w", context.Cause(ctx), err)
+	}
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	return result, c.connecting && !c.sent, err
+}
+
+func (c *apiCall) connect() {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	c.connecting = true
+}
+
+func (c *apiCall) send() {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	c.sent = true
+	if c.timer != nil {
+		c.timer.Stop()
+	}
+	c.timer = time.AfterFunc(c.timeout, func() {
+		c.cancel(fmt.Errorf("no answer from the API server within %s", c.timeout))
+	})
+}
+
+func (c *apiCall) stopTimer() {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	if c.timer != nil {
+		c.timer.Stop()
+	}
 }

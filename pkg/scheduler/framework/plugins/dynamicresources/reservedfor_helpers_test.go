@@ -19,11 +19,12 @@ package dynamicresources
 import (
 	"context"
 
+	resourceapi "k8s.io/api/resource/v1"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 )
 
-// This file contains what is different in other Kubernetes releases.
+// This file contains what the tests of workloads need of the framework and of the API, as it is since 1.36.
 
 type (
 	orderFramework = framework.Framework
@@ -42,4 +43,12 @@ func runPermit(ctx context.Context, fw framework.Framework, cycle *podCycle) *fw
 
 func runPreBindPreFlight(ctx context.Context, fw framework.Framework, cycle *podCycle) *fwk.Status {
 	return fw.RunPreBindPreFlights(ctx, cycle.state, cycle.pod, nodeName)
+}
+
+func addTaint(device *resourceapi.Device, taint resourceapi.DeviceTaint) {
+	device.Taints = append(device.Taints, taint)
+}
+
+func setTolerations(request *resourceapi.DeviceRequest, tolerations []resourceapi.DeviceToleration) {
+	request.Exactly.Tolerations = tolerations
 }

@@ -21,7 +21,41 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/utils/ptr"
 )
+
+// This file contains what 1.37 added: pods that share a claim whose device comes with resources of the node, devices
+// for which the driver is not called, and another way to bind a claim.
+
+// skipsNodeOperations returns true if only nodes which declare that can use the allocation.
+func skipsNodeOperations(allocation *resourceapi.AllocationResult) bool {
+	return allocationResultRequiresDRAOptionalNodeOperations(allocation)
+}
+
+// mapsNodeResources returns true if a device comes with resources of the node. Only one pod may
+// use such a claim. Filter finds the others in status.reservedFor and among the pods of the
+// same group, therefore all other pods have to wait until the allocation is stored.
+func (pl *DynamicResources) mapsNodeResources(allocation *resourceapi.AllocationResult) bool {
+	if !pl.fts.EnableDRANodeAllocatableResources {
+		return false
+	}
+	for i := range allocation.Devices.Results {
+		result := &allocation.Devices.Results[i]
+		if ptr.Deref(result.AdminAccess, false) {
+			continue
+		}
+		device, err := getDeviceFromManager(pl.draManager, result)
+		if err != nil {
+			return true // It might.
+		}
+		for _, resource := range device.NodeAllocatableResources {
+			if resource.Mapping != nil {
+				return true
+			}
+		}
+	}
+	return false
+}
 
 // bindShared is bindSharedClaim for bindClaim of this release. There is nothing to
 // clean up after PreBind: once the claim is stored, the pod gave up its share of the

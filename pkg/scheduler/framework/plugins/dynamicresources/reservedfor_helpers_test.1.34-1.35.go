@@ -14,16 +14,18 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// This release has no PreBindPreFlight, and RunPermitPlugins adds the waiting pod.
-
 package dynamicresources
 
 import (
 	"context"
 
+	resourceapi "k8s.io/api/resource/v1"
+	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/metrics"
 )
+
+// In these releases, RunPermitPlugins adds the waiting pod.
 
 type (
 	orderFramework = framework.Framework
@@ -31,15 +33,23 @@ type (
 	orderPlugin    = frameworkPlugin
 )
 
-func runPermit(ctx context.Context, fw framework.Framework, cycle *podCycle) *framework.Status {
+func runPermit(ctx context.Context, fw framework.Framework, cycle *podCycle) *fwk.Status {
 	return fw.RunPermitPlugins(ctx, cycle.state, cycle.pod, nodeName)
 }
 
-func runPreBindPreFlight(context.Context, framework.Framework, *podCycle) *framework.Status {
-	return nil
+func runPreBindPreFlight(ctx context.Context, fw framework.Framework, cycle *podCycle) *fwk.Status {
+	return fw.RunPreBindPreFlights(ctx, cycle.state, cycle.pod, nodeName)
 }
 
 // The framework needs the metrics of the scheduler.
 func init() {
 	metrics.InitMetrics()
+}
+
+func addTaint(device *resourceapi.Device, taint resourceapi.DeviceTaint) {
+	device.Taints = append(device.Taints, taint)
+}
+
+func setTolerations(request *resourceapi.DeviceRequest, tolerations []resourceapi.DeviceToleration) {
+	request.Exactly.Tolerations = tolerations
 }

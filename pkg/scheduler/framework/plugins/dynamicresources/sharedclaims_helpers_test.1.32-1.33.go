@@ -14,18 +14,21 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// These releases have another setup of the plugin, and no PreBindPreFlight.
-
 package dynamicresources
 
 import (
 	"context"
 
+	resourceapi "k8s.io/api/resource/v1"
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/feature"
+	"k8s.io/kubernetes/test/utils/ktesting"
 )
+
+// These releases have another setup of the plugin, no PreBindPreFlight, and do not record the time of an
+// allocation.
 
 // hasSnapshot is false because upstream's setup of the plugin has no snapshot.
 const hasSnapshot = false
@@ -56,3 +59,6 @@ func (c *podCycle) preFilterNodes() (sets.Set[string], *framework.Status) {
 func (c *podCycle) preBindPreFlight(context.Context) *framework.Status {
 	return nil
 }
+
+// checkAllocationTimestamp has nothing to check: there is no such field.
+func checkAllocationTimestamp(ktesting.TContext, *resourceapi.ResourceClaim, bool) {}

@@ -16,11 +16,35 @@ limitations under the License.
 
 package dynamicresources
 
-// Differs from newer releases: a device has its taints in another place.
-
 import (
+	"context"
+
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/metrics"
 )
+
+// This release has no PreBindPreFlight, and RunPermitPlugins adds the waiting pod. The API
+// is v1beta1, where a device has its taints in another place.
+
+type (
+	orderFramework = framework.Framework
+	orderHandle    = frameworkHandle
+	orderPlugin    = frameworkPlugin
+)
+
+func runPermit(ctx context.Context, fw framework.Framework, cycle *podCycle) *framework.Status {
+	return fw.RunPermitPlugins(ctx, cycle.state, cycle.pod, nodeName)
+}
+
+func runPreBindPreFlight(context.Context, framework.Framework, *podCycle) *framework.Status {
+	return nil
+}
+
+// The framework needs the metrics of the scheduler.
+func init() {
+	metrics.InitMetrics()
+}
 
 func addTaint(device *resourceapi.Device, taint resourceapi.DeviceTaint) {
 	device.Basic.Taints = append(device.Basic.Taints, taint)

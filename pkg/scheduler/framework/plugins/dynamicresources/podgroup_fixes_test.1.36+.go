@@ -37,6 +37,11 @@ import (
 	"k8s.io/utils/ptr"
 )
 
+// makeMap makes a map whose type depends on the release.
+func makeMap[M ~map[K]V, K comparable, V any](m *M) {
+	*m = make(M)
+}
+
 // TestPendingAndNewAllocation covers a pod of a group with one claim that was allocated for another pod of
 // the group a moment ago, and one that is allocated for this pod. Each keeps its own device.
 func TestPendingAndNewAllocation(t *testing.T) {
@@ -71,9 +76,9 @@ func TestPendingAndNewAllocation(t *testing.T) {
 	tc := setup(tCtx, nil, []*v1.Node{workerNode}, []*resourceapi.ResourceClaim{newClaim("shared"), newClaim("own")},
 		[]*resourceapi.DeviceClass{deviceClass}, []*schedulingapi.PodGroup{podGroup}, []apiruntime.Object{largeWorkerNodeSlice}, feats, false, nil)
 	groupState := framework.NewCycleState()
-	groupData := &podGroupStateData{}
-	groupData.pendingAllocations = emptyMap(groupData.pendingAllocations)
-	groupState.Write(stateKey, groupData)
+	podGroupState := &podGroupStateData{}
+	makeMap(&podGroupState.pendingAllocations)
+	groupState.Write(stateKey, podGroupState)
 	nodeInfo := framework.NewNodeInfo()
 	nodeInfo.SetNode(workerNode)
 
@@ -98,5 +103,31 @@ func TestPendingAndNewAllocation(t *testing.T) {
 	assert.Equal(t, []string{"instance-1", "instance-2"}, []string{device("shared"), device("own")})
 }
 
-// emptyMap hides that the type of the field has changed in 1.37.
-func emptyMap[M ~map[K]V, K comparable, V any](M) M { return make(M) }
+// TestBindingsWithoutClaim covers a pod where nothing had to be created for one of the
+// entries in spec.resourceClaims.
+func TestBindingsWithoutClaim(t *testing.T) {
+	tCtx := ktesting.Init(t)
+	featuregatetesting.SetFeatureGatesDuringTest(tCtx, utilfeature.DefaultFeatureGate, featuregatetesting.FeatureOverrides{
+		features.DRAWorkloadResourceClaims: true,
+		features.GenericWorkload:           true, // dependency of DRAWorkloadResourceClaims
+	})
+	pod := podWithClaimName.DeepCopy()
+	pod.Spec.ResourceClaims = append([]v1.PodResourceClaim{{Name: "unused", ResourceClaimTemplateName: ptr.To("template")}}, pod.Spec.ResourceClaims...)
+	pod.Status.ResourceClaimStatuses = []v1.PodResourceClaimStatus{{Name: "unused"}}
+	pod.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: ptr.To(podGroupName)}
+	podGroup := st.MakePodGroup().Name(podGroupName).Namespace(namespace).UID(types.UID(podGroupUID)).Obj()
+	feats := feature.Features{
+		EnableDynamicResourceAllocation:    true,
+		EnableDRAWorkloadResourceClaims:    true,
+		EnableDRADeviceBindingConditions:   true,
+		EnableDRAResourceClaimDeviceStatus: true,
+		EnableDRASchedulerFilterTimeout:    true,
+	}
+	tc := setup(tCtx, nil, nil, []*resourceapi.ResourceClaim{allocatedClaim}, nil, []*schedulingapi.PodGroup{podGroup}, nil, feats, false, nil)
+	claims, err := tc.p.podResourceClaims(pod)
+	require.NoError(t, err)
+	bindings, err := tc.p.podResourceClaimBindings(pod)
+	require.NoError(t, err)
+	require.Len(t, claims, 1)
+	assert.Len(t, bindings, len(claims), "both lists have the same index")
+}

@@ -17,24 +17,33 @@ limitations under the License.
 package dynamicresources
 
 import (
+	"iter"
+
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/dynamic-resource-allocation/resourceclaim"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
 )
 
-// isUsedByOthers gets called for a claim with a device that comes with resources of the node, which
-// only one pod can use at a time. A claim that is reserved for a workload may be used by its pods one after the
-// other. For any other claim, the list says who uses it.
-func (pl *DynamicResources) isUsedByOthers(pod *v1.Pod, claim *resourceapi.ResourceClaim) bool {
-	if !pl.fts.EnableDRAReservedForWorkloads || !resourceclaim.IsAllocatedForAnyPod(claim) {
-		return true
+// This release has another type for the pods on a node. The API is v1beta1.
+
+// podsOn returns the pods which are assigned to a node or are about to be.
+func podsOn(node *framework.NodeInfo) iter.Seq[*v1.Pod] {
+	return func(yield func(*v1.Pod) bool) {
+		for _, podInfo := range node.Pods {
+			if !yield(podInfo.Pod) {
+				return
+			}
+		}
 	}
-	if pl.claimUsers.waitForUsers(pod, claim) {
-		return true
+}
+
+func taintsOf(device *resourceapi.Device) []resourceapi.DeviceTaint {
+	if device.Basic == nil {
+		return nil
 	}
-	if pl.isAssumed(claim) {
-		pl.recheckAssumed(pod)
-		return true
-	}
-	return false
+	return device.Basic.Taints
+}
+
+func tolerationsOfRequest(request *resourceapi.DeviceRequest) []resourceapi.DeviceToleration {
+	return request.Tolerations
 }

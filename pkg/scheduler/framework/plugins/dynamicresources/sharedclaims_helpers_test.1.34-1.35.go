@@ -14,8 +14,6 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// These releases have another setup of the plugin, and PreBindPreFlight returns only a status.
-
 package dynamicresources
 
 import (
@@ -23,6 +21,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	resourceapi "k8s.io/api/resource/v1"
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -33,6 +32,8 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/util/assumecache"
 	"k8s.io/kubernetes/test/utils/ktesting"
 )
+
+// These releases have another setup of the plugin, and PreBindPreFlight returns only a status.
 
 // hasSnapshot is true if PreFilter gets the nodes.
 const hasSnapshot = true
@@ -78,6 +79,12 @@ func (c *podCycle) preFilterNodes() (sets.Set[string], *fwk.Status) {
 
 func (c *podCycle) preBindPreFlight(ctx context.Context) *fwk.Status {
 	return c.p.PreBindPreFlight(ctx, c.state, c.pod, nodeName)
+}
+
+// checkAllocationTimestamp ensures that the time of the allocation was recorded, or that it was not.
+func checkAllocationTimestamp(tCtx ktesting.TContext, claim *resourceapi.ResourceClaim, recorded bool) {
+	tCtx.Helper()
+	assert.Equal(tCtx, recorded, claim.Status.Allocation.AllocationTimestamp != nil, "time of the allocation")
 }
 
 // keepAge lets allocations be as old as they were when upstream's table of test cases was made.

@@ -46,7 +46,7 @@ func (pl *DynamicResources) preBindNotNeeded(ctx context.Context, state *stateDa
 	}
 	latestClaims, follow := pl.lookBeforePreBind(state, pod)
 	if latestClaims == nil ||
-		len(follow) == 0 && !slices.ContainsFunc(state.informationsForClaim, func(info informationForClaim) bool { return info.reservation != nil }) {
+		len(follow) == 0 && !slices.ContainsFunc(state.informationsForClaim, func(info informationForClaim) bool { return info.workload != nil }) {
 		return false
 	}
 	if pl.fh.GetWaitingPod(pod.UID) != nil {
@@ -120,4 +120,11 @@ func (r *claimReserver) follow(ctx context.Context, request *claimReservation, l
 		return nil, errNothingToFollow
 	}
 	return r.wait(ctx, request)
+}
+
+// hasAnyBindingCondition returns true if a pod may have to wait for the devices.
+func hasAnyBindingCondition(allocation *resourceapi.AllocationResult) bool {
+	return slices.ContainsFunc(allocation.Devices.Results, func(result resourceapi.DeviceRequestAllocationResult) bool {
+		return len(result.BindingConditions) > 0
+	})
 }

@@ -20,6 +20,7 @@ import (
 	"context"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
@@ -31,8 +32,8 @@ import (
 	"k8s.io/kubernetes/test/utils/ktesting"
 )
 
-// This file contains what the tests of shared claims need and what is different
-// in other Kubernetes releases.
+// This file contains what the tests of shared claims need of upstream's tests and of the plugin, as it is
+// since 1.36: the plugin can be set up in a bubble. All else that they need is in sharedclaims_setup_test.go.
 
 // hasSnapshot is true if PreFilter gets the nodes.
 const hasSnapshot = true
@@ -44,6 +45,13 @@ type preFilterResult = fwk.PreFilterResult
 
 func newCycleState() cycleState {
 	return framework.NewCycleState()
+}
+
+// newSnapshotNode returns the node without pods.
+func newSnapshotNode(node *v1.Node) snapshotNode {
+	info := framework.NewNodeInfo()
+	info.SetNode(node)
+	return info
 }
 
 func sharedClaimsFeatures() feature.Features {
@@ -78,4 +86,10 @@ func (c *podCycle) preFilterNodes() (sets.Set[string], *fwk.Status) {
 func (c *podCycle) preBindPreFlight(ctx context.Context) *fwk.Status {
 	_, status := c.p.PreBindPreFlight(ctx, c.state, c.pod, nodeName)
 	return status
+}
+
+// checkAllocationTimestamp ensures that the time of the allocation was recorded, or that it was not.
+func checkAllocationTimestamp(tCtx ktesting.TContext, claim *resourceapi.ResourceClaim, recorded bool) {
+	tCtx.Helper()
+	assert.Equal(tCtx, recorded, claim.Status.Allocation.AllocationTimestamp != nil, "time of the allocation")
 }

@@ -16,12 +16,27 @@ limitations under the License.
 
 package dynamicresources
 
-// Differs from newer releases: devices have no taints.
-
 import (
+	"iter"
+
+	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
 )
+
+// This release has another type for the pods on a node, and devices have no taints.
+
+// podsOn returns the pods which are assigned to a node or are about to be.
+func podsOn(node *framework.NodeInfo) iter.Seq[*v1.Pod] {
+	return func(yield func(*v1.Pod) bool) {
+		for _, podInfo := range node.Pods {
+			if !yield(podInfo.Pod) {
+				return
+			}
+		}
+	}
+}
 
 func (pl *DynamicResources) resourceSlices() ([]*resourceapi.ResourceSlice, error) {
 	return pl.draManager.ResourceSlices().List()

@@ -14,17 +14,17 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// RunPermitPlugins adds the waiting pod.
-
 package dynamicresources
 
 import (
 	"context"
 
-	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/metrics"
 )
+
+// This release has no PreBindPreFlight, and RunPermitPlugins adds the waiting pod. Devices
+// have no taints.
 
 type (
 	orderFramework = framework.Framework
@@ -32,12 +32,12 @@ type (
 	orderPlugin    = frameworkPlugin
 )
 
-func runPermit(ctx context.Context, fw framework.Framework, cycle *podCycle) *fwk.Status {
+func runPermit(ctx context.Context, fw framework.Framework, cycle *podCycle) *framework.Status {
 	return fw.RunPermitPlugins(ctx, cycle.state, cycle.pod, nodeName)
 }
 
-func runPreBindPreFlight(ctx context.Context, fw framework.Framework, cycle *podCycle) *fwk.Status {
-	return fw.RunPreBindPreFlights(ctx, cycle.state, cycle.pod, nodeName)
+func runPreBindPreFlight(context.Context, framework.Framework, *podCycle) *framework.Status {
+	return nil
 }
 
 // The framework needs the metrics of the scheduler.

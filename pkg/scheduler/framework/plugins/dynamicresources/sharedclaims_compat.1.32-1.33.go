@@ -14,8 +14,6 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// This release has only claims of users, no timestamps of allocations and no shares of devices.
-
 package dynamicresources
 
 import (
@@ -28,6 +26,10 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 )
+
+// These releases have the API v1beta1, only claims of users, neither timestamps of allocations nor
+// shares of devices, and no PreBindPreFlight. The types of the scheduler are in another package,
+// and PreFilter gets no nodes. The claim tracker is in sharedclaims_pending.go.
 
 type (
 	cycleState   = *framework.CycleState

@@ -22,15 +22,14 @@ import (
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	resourceclient "k8s.io/client-go/kubernetes/typed/resource/v1"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/utils/ptr"
 )
 
-// This file contains what the code for shared claims needs from the plugin and from
-// the API and what is different in other Kubernetes releases.
+// These releases have no PodGroups and no node-allocatable resources. Their claim tracker is in
+// sharedclaims_pending.go.
 
 type (
 	cycleState   = fwk.CycleState
@@ -41,37 +40,28 @@ func (pl *DynamicResources) claimClient(namespace string) resourceclient.Resourc
 	return pl.clientset.ResourceV1().ResourceClaims(namespace)
 }
 
-// mayUsePendingAllocation returns false if the pod has to wait until
-// the allocation is stored.
-func (pl *DynamicResources) mayUsePendingAllocation(pod *v1.Pod) bool {
-	// Filter has to detect when several pods share node-allocatable
-	// resources. It cannot do that before the allocation is stored.
-	return !pl.fts.EnableDRANodeAllocatableResources || pod.Spec.SchedulingGroup != nil
+// getBinding returns what has to be added to status.reservedFor for the pod.
+func (cs claimStore) getBinding(_ int, pod *v1.Pod) resourceapi.ResourceClaimConsumerReference {
+	return resourceapi.ResourceClaimConsumerReference{Resource: "pods", Name: pod.Name, UID: pod.UID}
 }
 
-// isInGroup returns true if the pod gets scheduled together with other pods.
-func isInGroup(pod *v1.Pod) bool {
-	return pod.Spec.SchedulingGroup != nil
+// mayUsePendingAllocation returns true because nothing speaks against it.
+func (pl *DynamicResources) mayUsePendingAllocation(*v1.Pod) bool {
+	return true
 }
 
-// isReservedForPod returns true if the pod or its group is listed in status.reservedFor.
+// isInGroup returns false because there are no groups.
+func isInGroup(*v1.Pod) bool {
+	return false
+}
+
 func (pl *DynamicResources) isReservedForPod(pod *v1.Pod, claim *resourceapi.ResourceClaim) bool {
-	return resourceclaim.IsReservedForPod(pod, claim, pl.fts.EnableDRAWorkloadResourceClaims)
-}
-
-// removePendingAllocation gets called when an allocation is not in flight
-// anymore. It may be called for a pod without a group.
-func (d *podGroupStateData) removePendingAllocation(claimUID types.UID) {
-	if d != nil {
-		delete(d.pendingAllocations, claimUID)
-	}
+	return resourceclaim.IsReservedForPod(pod, claim)
 }
 
 // setAllocationTimestamp must be called before a new allocation gets stored.
 func (pl *DynamicResources) setAllocationTimestamp(allocation *resourceapi.AllocationResult) {
-	if pl.fts.EnableDRADeviceBindingConditions &&
-		pl.fts.EnableDRAResourceClaimDeviceStatus &&
-		allocation.AllocationTimestamp == nil {
+	if pl.fts.EnableDRADeviceBindingConditions && pl.fts.EnableDRAResourceClaimDeviceStatus && allocation.AllocationTimestamp == nil {
 		allocation.AllocationTimestamp = &metav1.Time{Time: time.Now()}
 	}
 }
@@ -83,7 +73,7 @@ func hasExtendedResourceClaim(s *stateData) bool {
 
 // dependsOnNode returns true if Filter checks more than the node selector of the allocation.
 func (pl *DynamicResources) dependsOnNode(allocation *resourceapi.AllocationResult) bool {
-	return pl.fts.EnableDRANodeAllocatableResources || hasAnyBindingCondition(allocation) || skipsNodeOperations(allocation)
+	return hasAnyBindingCondition(allocation)
 }
 
 // sameShare returns true if both results are for the same share of a device, provided
