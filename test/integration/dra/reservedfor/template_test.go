@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"github.com/onsi/gomega"
+	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -77,6 +78,16 @@ func newTemplateJob(ns, name string, pods int32) *batchv1.Job {
 	job := newJob(ns, name, "", pods)
 	fromTemplate(&job.Spec.Template.Spec)
 	return job
+}
+
+// createTemplateDeployment creates the Deployment "web".
+func (c *cluster) createTemplateDeployment(ns string, pods int32) *appsv1.Deployment {
+	c.Helper()
+	deployment := newDeployment(ns, "web", "", pods)
+	fromTemplate(&deployment.Spec.Template.Spec)
+	deployment, err := c.Client().AppsV1().Deployments(ns).Create(c, deployment, metav1.CreateOptions{})
+	c.ExpectNoError(err, "create Deployment")
+	return deployment
 }
 
 // claimOf returns the one claim that all pods have.
@@ -174,15 +185,12 @@ func testTemplateManyJobs(c *cluster) {
 func testTemplateDeployment(c *cluster) {
 	ns, h := c.begin(1)
 	c.createTemplate(ns, deployments)
-	deployment := newDeployment(ns, "web", "", 3)
-	fromTemplate(&deployment.Spec.Template.Spec)
-	deployment, err := c.Client().AppsV1().Deployments(ns).Create(c, deployment, metav1.CreateOptions{})
-	c.ExpectNoError(err, "create Deployment")
+	deployment := c.createTemplateDeployment(ns, 3)
 	before := c.claimOf(ns, c.waitForRunning(ns, "web", 3))
 	c.Expect(reservedForOnly(deployments, "web", deployment.UID)(before)).To(gomega.BeTrueBecause("reserved for the Deployment"))
 
 	patch := []byte(`{"spec":{"template":{"metadata":{"annotations":{"revision":"2"}}}}}`)
-	_, err = c.Client().AppsV1().Deployments(ns).Patch(c, "web", types.MergePatchType, patch, metav1.PatchOptions{})
+	_, err := c.Client().AppsV1().Deployments(ns).Patch(c, "web", types.MergePatchType, patch, metav1.PatchOptions{})
 	c.ExpectNoError(err, "change Deployment")
 	eventually(c.TContext, func(tCtx ktesting.TContext) int {
 		running := 0
@@ -264,10 +272,7 @@ func testTemplateOrphans(c *cluster) {
 func testTemplateClaimDeleted(c *cluster) {
 	ns, h := c.begin(1)
 	c.createTemplate(ns, deployments)
-	deployment := newDeployment(ns, "web", "", 1)
-	fromTemplate(&deployment.Spec.Template.Spec)
-	_, err := c.Client().AppsV1().Deployments(ns).Create(c, deployment, metav1.CreateOptions{})
-	c.ExpectNoError(err, "create Deployment")
+	c.createTemplateDeployment(ns, 1)
 	pods := c.waitForRunning(ns, "web", 1)
 	claim := c.claimOf(ns, pods)
 	h.excuse(claim)

@@ -101,3 +101,7 @@ func keepAge(claims []*resourceapi.ResourceClaim, start time.Time) []*resourceap
 	}
 	return claims
 }
+
+// knowsStoredShares is true if the scheduler knows the shares of devices which are stored in claims, and not only the
+// capacity that they consume (136734).
+const knowsStoredShares = false

@@ -93,3 +93,7 @@ func checkAllocationTimestamp(tCtx ktesting.TContext, claim *resourceapi.Resourc
 	tCtx.Helper()
 	assert.Equal(tCtx, recorded, claim.Status.Allocation.AllocationTimestamp != nil, "time of the allocation")
 }
+
+// knowsStoredShares is true if the scheduler knows the shares of devices which are stored in claims, and not only the
+// capacity that they consume (136734).
+const knowsStoredShares = true

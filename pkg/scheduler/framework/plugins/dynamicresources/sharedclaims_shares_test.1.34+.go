@@ -41,7 +41,7 @@ func TestSharedDeviceBecomesExclusive(t *testing.T) {
 		fits     bool
 	}{
 		"free":                {fits: true},
-		"share":               {shareID: ptr.To(types.UID("5f9b5c6d-6a4e-4c9b-8f0a-2f6f1f1c7b1a"))},
+		"share":               {shareID: ptr.To(types.UID("5f9b5c6d-6a4e-4c9b-8f0a-2f6f1f1c7b1a")), fits: !knowsStoredShares},
 		"share-with-capacity": {shareID: ptr.To(types.UID("5f9b5c6d-6a4e-4c9b-8f0a-2f6f1f1c7b1a")), consumed: map[resourceapi.QualifiedName]resource.Quantity{"memory": resource.MustParse("1Gi")}},
 	} {
 		syncTest(t, name, func(tCtx ktesting.TContext) {
