@@ -79,15 +79,9 @@ func podByClaimIndexFunc(obj any) ([]string, error) {
 		return nil, fmt.Errorf("unexpected type %T reached Pod informer indexer", obj)
 	}
 	claims := sets.New[string]()
-	for i := range pod.Spec.ResourceClaims {
-		claimName, _, err := resourceclaim.Name(pod, &pod.Spec.ResourceClaims[i])
-		if err != nil || claimName == nil {
-			// Not created yet, unsupported or not needed. An index function must
-			// not fail because of that. The pod will be indexed again when its
-			// status changes.
-			continue
-		}
-		claims.Insert(pod.Namespace + "/" + *claimName)
+	// When more of them are created, then the status of the pod changes and it is indexed again.
+	for name := range resourceclaim.ClaimNames(pod) {
+		claims.Insert(pod.Namespace + "/" + name)
 	}
 	return claims.UnsortedList(), nil
 }

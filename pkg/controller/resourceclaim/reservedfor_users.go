@@ -61,12 +61,7 @@ func claimNames(pod *v1.Pod) []string {
 	if name := extendedResourceClaimName(pod); name != "" {
 		names = append(names, name)
 	}
-	for i := range pod.Spec.ResourceClaims {
-		if name, _, err := resourceclaim.Name(pod, &pod.Spec.ResourceClaims[i]); err == nil && name != nil {
-			names = append(names, *name)
-		}
-	}
-	return names
+	return slices.AppendSeq(names, resourceclaim.ClaimNames(pod))
 }
 
 // usesClaim returns true if containers of the pod might run with devices of the

@@ -22,6 +22,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"time"
 
@@ -154,17 +155,16 @@ func (o *options) print(steps []step, templates []template) error {
 	if err := o.printSteps(steps); err != nil {
 		return err
 	}
-	for i, t := range templates {
-		if i == 0 {
-			if _, err := fmt.Fprintln(o.streams.Out, "\nA release of upstream generates a claim for each pod from these ResourceClaimTemplates, and needs devices for each. Replace or delete them:"); err != nil {
-				return err
-			}
-		}
-		if _, err := fmt.Fprintf(o.streams.Out, "  %s/%s: one claim for each of %s\n", t.namespace, t.name, t.consumers); err != nil {
-			return err
-		}
+	if len(templates) == 0 {
+		return nil
 	}
-	return nil
+	var text strings.Builder
+	text.WriteString("\nA release of upstream generates a claim for each pod from these ResourceClaimTemplates, and needs devices for each. Replace or delete them:\n")
+	for _, t := range templates {
+		fmt.Fprintf(&text, "  %s/%s: one claim for each of %s\n", t.namespace, t.name, t.consumers)
+	}
+	_, err := io.WriteString(o.streams.Out, text.String())
+	return err
 }
 
 func (o *options) printSteps(steps []step) error {

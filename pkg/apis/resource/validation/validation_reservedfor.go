@@ -116,7 +116,7 @@ func validateReservedForWorkloadStatus(claim, oldClaim *resource.ResourceClaim, 
 }
 
 // validateGeneratedFor refuses a mark without content: the strategy removes that of a forged one. It is called for new
-// claims, and up to 1.32 also for others.
+// claims. The strategy of 1.32 also calls it for updates, where the mark cannot change.
 func validateGeneratedFor(claim *resource.ResourceClaim) field.ErrorList {
 	const key = resourceclaim.GeneratedForAnnotation
 	if value, marked := claim.Annotations[key]; !marked || value != "" {

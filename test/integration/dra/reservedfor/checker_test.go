@@ -40,6 +40,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	clientset "k8s.io/client-go/kubernetes"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	ktesting "k8s.io/kubernetes/test/utils/client-go/ktesting"
 	"k8s.io/utils/ptr"
 )
@@ -406,12 +407,11 @@ func (s *state) fail(format string, args ...any) {
 
 // claimName returns the name of the claim, empty if the pod was not told yet.
 func claimName(pod *v1.Pod, podClaim v1.PodResourceClaim) string {
-	for _, status := range pod.Status.ResourceClaimStatuses {
-		if status.Name == podClaim.Name {
-			return ptr.Deref(status.ResourceClaimName, "")
-		}
+	name, _, err := resourceclaim.Name(pod, &podClaim)
+	if err != nil {
+		return ""
 	}
-	return ptr.Deref(podClaim.ResourceClaimName, "")
+	return ptr.Deref(name, "")
 }
 
 func usesClaim(pod *v1.Pod, name string) bool {

@@ -438,7 +438,7 @@ func (pl *DynamicResources) podUpdated(oldPod, newPod *v1.Pod) {
 // podGone activates pods which were waiting for the pod to not use an allocation
 // anymore which does not fit them.
 func (pl *DynamicResources) podGone(pod *v1.Pod) {
-	for name := range claimNames(pod) {
+	for name := range resourceclaim.ClaimNames(pod) {
 		if pods := pl.claimUsers.gone(pod, name); len(pods) > 0 {
 			pl.owners.activate(pods)
 		}

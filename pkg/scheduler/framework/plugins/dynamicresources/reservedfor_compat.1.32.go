@@ -43,8 +43,12 @@ func (pl *DynamicResources) resourceSlices() ([]*resourceapi.ResourceSlice, erro
 }
 
 // watchResourceSlices registers a handler for what resourceSlices returns. It does nothing if something
-// else than the usual cache provides the slices, like in the Cluster Autoscaler.
+// else than the usual cache provides the slices, like in the Cluster Autoscaler, or nothing at all, like in
+// upstream's tests of the framework.
 func (pl *DynamicResources) watchResourceSlices(handler cache.ResourceEventHandler) error {
+	if pl.draManager == nil {
+		return nil
+	}
 	if _, ok := pl.draManager.ResourceSlices().(*resourceSliceLister); !ok {
 		return nil
 	}

@@ -19,7 +19,6 @@ package dynamicresources
 import (
 	"context"
 	"fmt"
-	"iter"
 	"sync"
 	"time"
 
@@ -76,7 +75,7 @@ func assignedUsers(obj any) ([]string, error) {
 		return nil, nil
 	}
 	var keys []string
-	for name := range claimNames(pod) {
+	for name := range resourceclaim.ClaimNames(pod) {
 		keys = append(keys, pod.Namespace+"/"+name)
 	}
 	return keys, nil
@@ -148,24 +147,12 @@ func nameOf(claim *resourceapi.ResourceClaim) types.NamespacedName {
 // usesClaim returns true if the pod has a reference to the claim: by name, or because it was
 // told to use a claim that was generated for several pods.
 func usesClaim(pod *v1.Pod, claimName string) bool {
-	for name := range claimNames(pod) {
+	for name := range resourceclaim.ClaimNames(pod) {
 		if name == claimName {
 			return true
 		}
 	}
 	return false
-}
-
-// claimNames iterates over the names of the claims of a pod, as far as they exist.
-func claimNames(pod *v1.Pod) iter.Seq[string] {
-	return func(yield func(string) bool) {
-		for i := range pod.Spec.ResourceClaims {
-			name, _, err := resourceclaim.Name(pod, &pod.Spec.ResourceClaims[i])
-			if err == nil && name != nil && !yield(*name) {
-				return
-			}
-		}
-	}
 }
 
 // isDone returns true if the pod does not use its claims anymore.

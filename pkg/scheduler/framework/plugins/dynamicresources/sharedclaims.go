@@ -602,7 +602,7 @@ func (pl *DynamicResources) withWithdrawn(events []fwk.ClusterEventWithHint) []f
 		return events
 	}
 	return append(events, fwk.ClusterEventWithHint{
-		Event:          fwk.ClusterEvent{Resource: fwk.Pod, ActionType: fwk.Delete},
+		Event:          fwk.ClusterEvent{Resource: withdrawnPod, ActionType: fwk.Delete},
 		QueueingHintFn: pl.isSchedulableAfterWithdrawal,
 	})
 }

@@ -18,10 +18,14 @@ package dynamicresources
 
 import (
 	resourceapi "k8s.io/api/resource/v1"
+	fwk "k8s.io/kube-scheduler/framework"
 )
 
 // In these releases, devices either come with no resources of the node, or Filter knows who uses them,
-// and a driver gets called for each device.
+// a driver gets called for each device, and a plugin cannot ask for events of assigned pods only.
+
+// withdrawnPod is what the scheduler reports as deleted when a pod failed which had got through Reserve.
+const withdrawnPod = fwk.Pod
 
 // mapsNodeResources returns false because Filter knows which pods use a claim, or because there
 // is no such mapping.

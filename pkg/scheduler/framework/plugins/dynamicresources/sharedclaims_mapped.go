@@ -21,11 +21,16 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
+	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/utils/ptr"
 )
 
 // This file contains what 1.37 added: pods that share a claim whose device comes with resources of the node, devices
-// for which the driver is not called, and another way to bind a claim.
+// for which the driver is not called, another way to bind a claim, and events by the kind of pod.
+
+// withdrawnPod is what the scheduler reports as deleted when a pod failed which had got through Reserve.
+const withdrawnPod = fwk.AssignedPod
 
 // skipsNodeOperations returns true if only nodes which declare that can use the allocation.
 func skipsNodeOperations(allocation *resourceapi.AllocationResult) bool {
@@ -55,6 +60,18 @@ func (pl *DynamicResources) mapsNodeResources(allocation *resourceapi.Allocation
 		}
 	}
 	return false
+}
+
+// keepPendingAllocation gets called by Reserve after the allocation of a claim is in flight. A pod in
+// a group may have a copy of what another pod of the group put there, which
+// releasePendingAllocation would take for an allocation that was replaced.
+func (pl *DynamicResources) keepPendingAllocation(state *stateData, index int, claimUID types.UID) {
+	if !pl.fts.EnableDRASharedClaims {
+		return
+	}
+	if current := pl.pendingAllocations().GetPendingAllocation(claimUID); current != nil {
+		state.informationsForClaim[index].allocation = current
+	}
 }
 
 // bindShared is bindSharedClaim for bindClaim of this release. There is nothing to

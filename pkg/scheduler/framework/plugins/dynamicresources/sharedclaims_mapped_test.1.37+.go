@@ -19,13 +19,16 @@ package dynamicresources
 import (
 	"fmt"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
 	st "k8s.io/kubernetes/pkg/scheduler/testing"
 	"k8s.io/kubernetes/test/utils/ktesting"
 	"k8s.io/utils/ptr"
@@ -77,6 +80,54 @@ func TestSharedClaimsMapped(t *testing.T) {
 			}
 			assert.Equal(tCtx, fwk.UnschedulableAndUnresolvable, status.Code())
 			assert.Contains(tCtx, status.Message(), "in the process of being allocated")
+		})
+	}
+}
+
+// TestMappedDeviceVanishes covers a group that shares a pending allocation whose device cannot be looked up
+// because its slice is gone. Nothing says then that only one pod may use it, and upstream gives each
+// pod a copy. Whatever happens to the pods, nothing remains in flight.
+func TestMappedDeviceVanishes(t *testing.T) {
+	for name, again := range map[string]bool{"once": false, "again": true} {
+		syncTest(t, name, func(tCtx ktesting.TContext) {
+			feats := sharedClaimsFeatures()
+			feats.EnableDRANodeAllocatableResources = true
+			feats.EnableDRAWorkloadResourceClaims = true
+			enablePodGroups(tCtx)
+			tc := newSharedClaimsTest(tCtx, feats, []*resourceapi.ResourceClaim{newSharedClaim()}, newSharingPodGroup())
+			groupState := framework.NewCycleState()
+			var cycles []*podCycle
+			for i := range 3 {
+				pod := newSharingPod(fmt.Sprintf("pod-%d", i))
+				pod.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: ptr.To(podGroupName)}
+				cycle := &podCycle{sharedClaimsTest: tc, pod: pod, state: newCycleState()}
+				cycle.state.(*framework.CycleState).SetPodGroupSchedulingCycle(groupState)
+				require.Nil(tCtx, cycle.callPreFilter())
+				require.Contains(tCtx, cycle.filter(), nodeName)
+				require.Nil(tCtx, tc.p.Reserve(tCtx, cycle.state, pod, nodeName))
+				if i == 0 {
+					require.NoError(tCtx, tc.client.ResourceV1().ResourceSlices().Delete(tCtx, workerNodeSlice.Name, metav1.DeleteOptions{}))
+					synctest.Wait()
+				}
+				cycles = append(cycles, cycle)
+			}
+			require.Len(tCtx, tc.listInFlightClaims(), 1)
+			if again {
+				for _, cycle := range cycles {
+					cycle.unreserve()
+				}
+				require.Empty(tCtx, tc.listInFlightClaims())
+				// Another pod is the first one now.
+				for i := range cycles {
+					cycle := cycles[len(cycles)-1-i]
+					require.Nil(tCtx, tc.p.Reserve(tCtx, cycle.state, cycle.pod, nodeName))
+				}
+				require.Len(tCtx, tc.listInFlightClaims(), 1)
+			}
+			for _, cycle := range cycles {
+				cycle.unreserve()
+			}
+			assert.Empty(tCtx, tc.listInFlightClaims())
 		})
 	}
 }

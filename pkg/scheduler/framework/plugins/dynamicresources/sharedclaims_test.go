@@ -674,7 +674,7 @@ func TestWithdrawnDevice(t *testing.T) {
 			events, err := tc.p.EventsToRegister(tCtx)
 			require.NoError(tCtx, err)
 			assert.True(tCtx, slices.ContainsFunc(events, func(event fwk.ClusterEventWithHint) bool {
-				return event.Event == fwk.ClusterEvent{Resource: fwk.Pod, ActionType: fwk.Delete} && event.QueueingHintFn != nil
+				return event.Event == fwk.ClusterEvent{Resource: withdrawnPod, ActionType: fwk.Delete} && event.QueueingHintFn != nil
 			}), "the event is registered")
 
 			tc.api.before = nil

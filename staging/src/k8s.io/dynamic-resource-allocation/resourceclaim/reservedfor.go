@@ -17,9 +17,11 @@ limitations under the License.
 package resourceclaim
 
 import (
+	"iter"
 	"slices"
 	"strings"
 
+	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -32,6 +34,20 @@ import (
 // for a workload instead of for individual pods (KEP-5194). None of them checks
 // a feature gate. [IsReservedForPod] intentionally remains about entries for
 // the pod itself because callers use it to decide which entry to remove.
+
+// ClaimNames iterates over the names of the claims that the pod references. It leaves out those
+// which were not created yet or are not needed, and the one for extended resources. A
+// name comes once for each reference.
+func ClaimNames(pod *v1.Pod) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for i := range pod.Spec.ResourceClaims {
+			name, _, err := Name(pod, &pod.Spec.ResourceClaims[i])
+			if err == nil && name != nil && !yield(*name) {
+				return
+			}
+		}
+	}
+}
 
 // IsPodReference returns true if the consumer is a pod.
 func IsPodReference(ref resourceapi.ResourceClaimConsumerReference) bool {

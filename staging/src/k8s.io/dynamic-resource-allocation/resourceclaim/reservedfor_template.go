@@ -127,10 +127,8 @@ func isForConsumerOf(pod *v1.Pod, claim *resourceapi.ResourceClaim, generatedFor
 			claim.Name != generatedFor.ClaimName(entry.Name) {
 			continue
 		}
-		for _, status := range pod.Status.ResourceClaimStatuses {
-			if status.Name == entry.Name && ptr.Deref(status.ResourceClaimName, "") == claim.Name {
-				return nil
-			}
+		if name, _, err := Name(pod, entry); err == nil && ptr.Deref(name, "") == claim.Name {
+			return nil
 		}
 	}
 	return fmt.Errorf("ResourceClaim %s/%s was not created for Pod %s/%s, but for those Pods of %s %q which use ResourceClaimTemplate %q", claim.Namespace, claim.Name, pod.Namespace, pod.Name,
