@@ -158,10 +158,15 @@ func (b *build) commitGenerated(ctx context.Context, _ Upstream, features []over
 		if tree, err = b.generate(ctx, b.repo(), written, features); err != nil {
 			return err
 		}
+		var inputs string
+		if inputs, err = b.inputs(); err != nil {
+			return err
+		}
 		if b.record {
 			err = b.writeGenerated(ctx, b.repo(), key, written, tree)
 		}
-		if err == nil {
+		// If the overlay was edited in these minutes, then the tree is not what the next build wants.
+		if err == nil && inputs == b.state.Inputs {
 			b.state.Inputs, err = b.inputs()
 		}
 	case err != nil:
