@@ -21,6 +21,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"unicode"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -174,11 +175,21 @@ func claimConsumer(r resource.ResourceClaimConsumerReference) string {
 
 // claimCell joins the first items and says how many more there are.
 func claimCell(items []string, separator string, limit int) string {
-	switch {
-	case len(items) == 0:
+	if len(items) == 0 {
 		return "<none>"
-	case len(items) <= limit:
-		return strings.Join(items, separator)
 	}
-	return fmt.Sprintf("%s + %d more...", strings.Join(items[:limit], separator), len(items)-limit)
+	cell := strings.Join(items[:min(len(items), limit)], separator)
+	if len(items) > limit {
+		cell = fmt.Sprintf("%s + %d more...", cell, len(items)-limit)
+	}
+	return strings.Map(printable, cell)
+}
+
+// printable replaces what would disturb the terminal: drivers choose some of the texts, and kubectl
+// lets characters through that turn the direction of the text around.
+func printable(r rune) rune {
+	if unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) {
+		return unicode.ReplacementChar
+	}
+	return r
 }

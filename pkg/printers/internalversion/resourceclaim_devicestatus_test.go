@@ -200,10 +200,13 @@ func TestPrintResourceClaimCells(t *testing.T) {
 	nameOnly.Status.Devices[0].NetworkData = &resource.NetworkDeviceData{InterfaceName: "net1"}
 	without := claim.DeepCopy()
 	without.Status.Devices[0].NetworkData = nil
+	hostile := claim.DeepCopy()
+	hostile.Status.Devices[0].NetworkData = &resource.NetworkDeviceData{InterfaceName: "net1\u202e\x1b[2J\n", HardwareAddress: "\u2066aa"}
 	for _, tc := range []struct {
 		claim   *resource.ResourceClaim
 		network string
 	}{
+		{hostile, "net1\ufffd\ufffd[2J\ufffd=\ufffdaa"},
 		{without, "<none>"},
 		{claim, "net1=10.0.0.1/24,10.0.0.2/24"},
 		{three, "net1=10.0.0.1/24,10.0.0.2/24,..."},
