@@ -61,15 +61,33 @@ func TestDowngrade(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	before := e.versions("small", "large", "idle")
+	// Another controller has a claim for something that is no pod.
+	e.claim("foreign", class, nil)
+	e.changeStatus("foreign", "virt-controller", func(status map[string]any) {
+		status["allocation"] = map[string]any{"devices": map[string]any{"results": []any{map[string]any{
+			"request": "device", "driver": "foreign.example.com", "pool": "pool", "device": "device",
+		}}}}
+		status["reservedFor"] = []any{map[string]any{"apiGroup": "kubevirt.io", "resource": "virtualmachines", "name": "vm", "uid": "vm-uid"}}
+	})
+
+	before := e.versions("small", "large", "idle", "foreign")
 	const tooMany = "one claim has pods that cannot be listed"
 	out, err := e.downgrade()
 	t.Logf("kubectl dra downgrade\n%s", out)
 	if err == nil || !strings.Contains(err.Error(), tooMany) {
 		t.Errorf("%v", err)
 	}
-	if after := e.versions("small", "large", "idle"); after != before {
-		t.Errorf("it changed claims without --apply: %s, %s", before, after)
+	for _, part := range []string{"virtualmachines.kubevirt.io/vm was listed by virt-controller, not by the carry", " leave ", " release ", " list ", " stop "} {
+		if !strings.Contains(out, part) {
+			t.Errorf("no %q in\n%s", part, out)
+		}
+	}
+	said := out
+	if out, err = e.downgrade("--apply", "--dry-run=server"); err == nil || !strings.Contains(err.Error(), tooMany) || !sameTable(out, said) {
+		t.Errorf("%v\n%s", err, out)
+	}
+	if after := e.versions("small", "large", "idle", "foreign"); after != before {
+		t.Errorf("it changed claims without --apply, or with --dry-run: %s, %s", before, after)
 	}
 
 	out, err = e.downgrade("--apply")
@@ -77,9 +95,15 @@ func TestDowngrade(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), tooMany) {
 		t.Errorf("%v", err)
 	}
+	if !sameTable(out, said) {
+		t.Errorf("it said something else before:\n%s", out)
+	}
 	e.listed("small", 20)
 	e.free("idle")
 	e.reservedFor("large", jobs["large"])
+	if after := e.versions("foreign"); !strings.HasSuffix(before, " "+after) {
+		t.Errorf("it changed the claim of another controller: %s, %s", before, after)
+	}
 
 	// What an administrator does about the rest.
 	e.patchJob("large", `{"spec":{"parallelism":250}}`)
@@ -128,6 +152,13 @@ func TestDowngrade(t *testing.T) {
 	}
 	e.deleteJob("large")
 	e.free("large")
+}
+
+// sameTable compares what is in front of the last, empty, line.
+func sameTable(a, b string) bool {
+	a, _, _ = strings.Cut(a, "\n\n")
+	b, _, _ = strings.Cut(b, "\n\n")
+	return strings.TrimSpace(a) == strings.TrimSpace(b)
 }
 
 // downgrade runs the command for the namespace of the test.

@@ -200,7 +200,7 @@ func (w *workloads) reportDevice(claim string) {
 		w.Fatal(err)
 	}
 	device := strings.Split(status.Devices[0], "/")
-	w.changeStatus(claim, func(status map[string]any) {
+	w.changeStatus(claim, "driver", func(status map[string]any) {
 		status["devices"] = []any{map[string]any{
 			"driver": device[0], "pool": device[1], "device": device[2],
 			"data":        map[string]any{"port": int64(7), "rate": 0.5},

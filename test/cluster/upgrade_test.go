@@ -90,7 +90,7 @@ func TestUpgrade(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Somebody did not do it for this one.
-	e.changeStatus("forgotten", func(status map[string]any) {
+	e.changeStatus("forgotten", "kube-scheduler", func(status map[string]any) {
 		status["reservedFor"] = []any{map[string]any{"apiGroup": "batch", "resource": "jobs", "name": "forgotten", "uid": string(jobs["forgotten"].UID)}}
 	})
 	running := map[string]int{"plain": 10, "small": 20, "large": 250, "forgotten": 2}
@@ -146,7 +146,10 @@ func TestUpgrade(t *testing.T) {
 		// not know, but all of them once that is gone.
 		action = " list "
 	}
-	if out, err = e.downgrade("--apply"); err != nil || !strings.Contains(out, action) || !strings.Contains(out, "jobs.batch/forgotten is removed") {
+	if out, err = e.downgrade("--apply"); err == nil || !strings.Contains(err.Error(), "the API server is one of upstream") || !strings.Contains(out, action) {
+		t.Errorf("%v\n%s", err, out)
+	}
+	if out, err = e.downgrade("--apply", "--on-upstream"); err != nil || !strings.Contains(out, action) || !strings.Contains(out, "jobs.batch/forgotten is removed") {
 		t.Errorf("%v\n%s", err, out)
 	}
 	e.free("forgotten")
@@ -257,15 +260,20 @@ func (e *env) fields(name string) string {
 	return strings.Join(fields, " and ")
 }
 
-// changeStatus changes the status of a claim.
-func (e *env) changeStatus(name string, change func(status map[string]any)) {
+// changeStatus changes the status of a claim in the name of a field manager.
+func (e *env) changeStatus(name, manager string, change func(status map[string]any)) {
 	e.Helper()
 	claim, err := e.Claims(e.namespace).Get(e.ctx, name, metav1.GetOptions{})
 	if err != nil {
 		e.Fatal(err)
 	}
-	change(claim.Object["status"].(map[string]any))
-	if _, err := e.Claims(e.namespace).UpdateStatus(e.ctx, claim, metav1.UpdateOptions{}); err != nil {
+	status, found := claim.Object["status"].(map[string]any)
+	if !found {
+		status = map[string]any{}
+		claim.Object["status"] = status
+	}
+	change(status)
+	if _, err := e.Claims(e.namespace).UpdateStatus(e.ctx, claim, metav1.UpdateOptions{FieldManager: manager}); err != nil {
 		e.Fatal(err)
 	}
 }

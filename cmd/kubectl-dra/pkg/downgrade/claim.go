@@ -27,6 +27,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	"k8s.io/utils/ptr"
 )
@@ -68,8 +69,17 @@ func (r reference) isKnownUpstream() bool {
 	return r.isPod() || r.APIGroup == "scheduling.k8s.io" && r.Resource == "podgroups"
 }
 
-// claim is what matters of a ResourceClaim. It has the same form in all versions of the API.
+// claim is what matters of a ResourceClaim.
 type claim struct {
+	stored
+
+	// writers says who wrote what, managers who writes for the carry.
+	writers  writers
+	managers sets.Set[string]
+}
+
+// stored is in the API. It has the same form in all its versions.
+type stored struct {
 	metav1.ObjectMeta `json:"metadata"`
 
 	Spec struct {
@@ -84,11 +94,14 @@ type claim struct {
 	} `json:"status"`
 }
 
-func parseClaim(obj *unstructured.Unstructured) (*claim, error) {
+// parseClaim returns what matters of a claim. What the managers have written is from the carry.
+func parseClaim(obj *unstructured.Unstructured, managers sets.Set[string]) (*claim, error) {
 	var c claim
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(obj.Object, &c); err != nil {
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(obj.Object, &c.stored); err != nil {
 		return nil, fmt.Errorf("ResourceClaim %s/%s: %w", obj.GetNamespace(), obj.GetName(), err)
 	}
+	c.writers, c.managers = newWriters(c.ManagedFields), managers
+	c.ManagedFields = nil
 	return &c, nil
 }
 
@@ -97,35 +110,54 @@ func (c *claim) isForAnyPod() bool {
 	return c.Status.Allocation != nil && ptr.Deref(c.Status.Allocation.ReservedForAnyPod, false)
 }
 
-// workloads are the entries of status.reservedFor that upstream does not know.
-func (c *claim) workloads() []reference {
-	var refs []reference
+// workloads are the entries of status.reservedFor that upstream does not know: those that the
+// carry wrote, and those of others, which have to stay.
+func (c *claim) workloads() (ours, foreign []reference) {
 	for _, ref := range c.Status.ReservedFor {
-		if !ref.isKnownUpstream() {
-			refs = append(refs, ref)
+		switch {
+		case ref.isKnownUpstream():
+		case c.writers.areAll(entryPath(ref), c.managers):
+			ours = append(ours, ref)
+		default:
+			foreign = append(foreign, ref)
 		}
 	}
-	return refs
+	return ours, foreign
 }
 
-// record is what was removed from the claim by an earlier downgrade, nil if nothing was.
-func (c *claim) record() ([]reference, error) {
-	text, ok := c.Annotations[recordAnnotation]
-	if !ok {
-		return nil, nil
-	}
+// isAllocatedByCarry returns false if somebody else than the scheduler allocated the claim, who
+// then has to free it.
+func (c *claim) isAllocatedByCarry() bool {
+	return c.Status.Allocation != nil && c.writers.areAll(allocationPath, c.managers)
+}
+
+// isRecorded returns true if an earlier run changed the claim.
+func (c *claim) isRecorded() bool {
+	_, found := c.Annotations[recordAnnotation]
+	return found
+}
+
+// record is what an earlier run removed from the claim. Whoever may write claims may write the
+// annotation, but not status.reservedFor. Therefore it counts only as far as spec.reservedFor
+// names the same workload, and what cannot be read does not count.
+func (c *claim) record() []reference {
 	var refs []reference
-	if err := json.Unmarshal([]byte(text), &refs); err != nil {
-		return nil, fmt.Errorf("ResourceClaim %s/%s: annotation %s: %w", c.Namespace, c.Name, recordAnnotation, err)
+	if err := json.Unmarshal([]byte(c.Annotations[recordAnnotation]), &refs); err != nil {
+		return nil
 	}
-	return refs, nil
+	workload := c.Spec.ReservedFor
+	return slices.DeleteFunc(refs, func(ref reference) bool {
+		return workload == nil || ref.APIGroup != workload.APIGroup || ref.Resource != workload.Resource || ref.Name != workload.Name || ref.UID == ""
+	})
 }
 
 // holds returns what the claim has that upstream does not know, nil if there is nothing.
 func (c *claim) holds() []string {
 	var held []string
-	for _, ref := range c.workloads() {
-		held = append(held, ref.String())
+	for _, ref := range c.Status.ReservedFor {
+		if !ref.isKnownUpstream() {
+			held = append(held, ref.String())
+		}
 	}
 	if c.isForAnyPod() && len(held) == 0 {
 		held = append(held, "any pod")
@@ -145,8 +177,7 @@ func (c *claim) isGenerated() bool {
 
 // isLeft returns true if an earlier run changed the claim, and it is allocated for nobody since then.
 func (c *claim) isLeft() bool {
-	_, changed := c.Annotations[recordAnnotation]
-	return changed && c.Status.Allocation != nil && len(c.Status.ReservedFor) == 0
+	return c.isRecorded() && c.Status.Allocation != nil && len(c.Status.ReservedFor) == 0
 }
 
 // isListed returns true if the pod or workload is in status.reservedFor.

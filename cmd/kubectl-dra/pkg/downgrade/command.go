@@ -20,11 +20,13 @@ package downgrade
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -37,13 +39,17 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/openapi"
 )
 
 const long = `Prepare ResourceClaims for a release of upstream, which does not know what the carry stores in them.
 
 Upstream drops spec.reservedFor and reservedForAnyPod. It does not see the pods of such a claim, and never removes
 a workload from status.reservedFor. So this lists the pods in place of the workload where they fit, up to 256, and
-says which pods have to end first.
+says which pods have to end first. Claims that no pod uses become free.
+
+It touches only what the scheduler or the controller of the carry wrote. The API server knows who wrote what: what
+others listed or allocated is shown with their name, and stays.
 
 Without --apply, nothing is changed. Turn DRAReservedForWorkloads off in kube-scheduler first: otherwise new pods list
 the workload again. It can be interrupted and run again at any time. The exit code is 1 if something is left to do by hand.`
@@ -54,6 +60,9 @@ const example = `  # Look at what would be done
   # Do it, in one namespace
   kubectl dra downgrade -n training --apply
 
+  # Ask the API server whether it would accept all that
+  kubectl dra downgrade --apply --dry-run=server
+
   # List the workloads again, where an API server of upstream has not dropped the fields
   kubectl dra downgrade --back --apply`
 
@@ -63,8 +72,18 @@ type options struct {
 	streams genericiooptions.IOStreams
 	output  string
 	apply   bool
+	dryRun  string
 	back    bool
+	// onUpstream permits changes where the API server is one of upstream.
+	onUpstream bool
+	// managers write for the carry under other names than those of its binaries.
+	managers []string
+	// refused is set if nothing is changed because the API server is one of upstream.
+	refused bool
 }
+
+// progressInterval is how often a run says how far it is.
+const progressInterval = 5 * time.Second
 
 // NewCommand returns the command. The flags say how to reach the cluster. Its namespace is the
 // one of --namespace, not that of the context: without it, it is about all namespaces.
@@ -82,6 +101,9 @@ func NewCommand(config *genericclioptions.ConfigFlags, streams genericiooptions.
 	}
 	command.Flags().BoolVar(&o.apply, "apply", false, "Change the claims. Without it, only say what would be done.")
 	command.Flags().BoolVar(&o.back, "back", false, "Undo an earlier run where the fields are still stored.")
+	command.Flags().StringVar(&o.dryRun, "dry-run", "none", "With --apply: none, client (the same as without --apply), or server, which checks the changes and does not store them.")
+	command.Flags().BoolVar(&o.onUpstream, "on-upstream", false, "Change claims also if the API server is one of upstream. Without it, they are only shown then.")
+	command.Flags().StringSliceVar(&o.managers, "manager", nil, "Field manager of a scheduler or controller of the carry whose binary has another name than kube-scheduler or kube-controller-manager.")
 	command.Flags().StringVarP(&o.output, "output", "o", "", "Output format: json or yaml. The default is a table.")
 	return command
 }
@@ -90,9 +112,25 @@ func (o *options) run(ctx context.Context) error {
 	if o.output != "" && o.output != "json" && o.output != "yaml" {
 		return fmt.Errorf("--output %q: use json or yaml, or leave it out for a table", o.output)
 	}
+	switch o.dryRun {
+	case "none", "server":
+	case "client":
+		o.apply = false
+	default:
+		return fmt.Errorf("--dry-run %q: use none, client or server", o.dryRun)
+	}
 	r, err := o.connect()
 	if err != nil {
 		return err
+	}
+	if o.apply && !o.onUpstream {
+		carry, err := hasCarry(r.kube.Discovery().OpenAPIV3(), r.resource.GroupVersion())
+		if err != nil {
+			return fmt.Errorf("find out whether the API server has the carry: %w", err)
+		}
+		if !carry {
+			o.apply, r.apply, o.refused = false, false, true
+		}
 	}
 	steps, err := r.do(ctx)
 	var templates []template
@@ -111,6 +149,8 @@ func (o *options) connect() (*run, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Thousands of claims may have to be changed. The API server limits what it cannot bear.
+	config.QPS, config.Burst = 50, 100
 	mapper, err := o.config.ToRESTMapper()
 	if err != nil {
 		return nil, err
@@ -122,7 +162,10 @@ func (o *options) connect() (*run, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot reach %s: %w", config.Host, err)
 	}
-	r := &run{resource: mapping.Resource, namespace: *o.config.Namespace, apply: o.apply, back: o.back, patience: time.Minute}
+	r := &run{
+		resource: mapping.Resource, namespace: *o.config.Namespace, apply: o.apply, dryRun: o.dryRun == "server", back: o.back,
+		managers: carryManagers.Clone().Insert(o.managers...), progress: o.progress(),
+	}
 	if r.kube, err = kubernetes.NewForConfig(config); err != nil {
 		return nil, err
 	}
@@ -130,13 +173,64 @@ func (o *options) connect() (*run, error) {
 	return r, err
 }
 
+// hasCarry returns true if the API server knows spec.reservedFor. Its gate may be off.
+func hasCarry(client openapi.Client, version schema.GroupVersion) (bool, error) {
+	paths, err := client.Paths()
+	if err != nil {
+		return false, err
+	}
+	name := "apis/" + version.String()
+	path, found := paths[name]
+	if !found {
+		return false, fmt.Errorf("it publishes no schema of %s", name)
+	}
+	data, err := path.Schema(runtime.ContentTypeJSON)
+	if err != nil {
+		return false, err
+	}
+	var document struct {
+		Components struct {
+			Schemas map[string]struct {
+				Properties map[string]any `json:"properties"`
+			} `json:"schemas"`
+		} `json:"components"`
+	}
+	if err := json.Unmarshal(data, &document); err != nil {
+		return false, fmt.Errorf("schema of %s: %w", name, err)
+	}
+	for name, schema := range document.Components.Schemas {
+		if strings.HasSuffix(name, ".ResourceClaimSpec") {
+			_, found := schema.Properties["reservedFor"]
+			return found, nil
+		}
+	}
+	return false, fmt.Errorf("the schema of %s has no ResourceClaimSpec", name)
+}
+
+// progress returns what says from time to time how far it is.
+func (o *options) progress() func(done, all int) {
+	next := time.Now().Add(progressInterval)
+	return func(done, all int) {
+		if now := time.Now(); now.After(next) {
+			next = now.Add(progressInterval)
+			fmt.Fprintf(o.streams.ErrOut, "%d of %d claims\n", done, all)
+		}
+	}
+}
+
 // unfinished is an error if the user has to do something.
 func (o *options) unfinished(steps []step) error {
-	stops := 0
+	stops, changes := 0, 0
 	for _, s := range steps {
 		if s.action == actionStop {
 			stops++
 		}
+		if s.isChange() {
+			changes++
+		}
+	}
+	if o.refused && changes > 0 {
+		return errors.New("nothing was changed: the API server is one of upstream, and its scheduler and controller may be about to use these claims. Add --on-upstream if the carry is gone for good")
 	}
 	if stops == 0 {
 		return nil
@@ -161,7 +255,7 @@ func (o *options) print(steps []step, templates []template) error {
 	var text strings.Builder
 	text.WriteString("\nA release of upstream generates a claim for each pod from these ResourceClaimTemplates, and needs devices for each. Replace or delete them:\n")
 	for _, t := range templates {
-		fmt.Fprintf(&text, "  %s/%s: one claim for each of %s\n", t.namespace, t.name, t.consumers)
+		fmt.Fprintf(&text, "  %s/%s: one claim for each of %s\n", t.namespace, t.name, clean(t.consumers))
 	}
 	_, err := io.WriteString(o.streams.Out, text.String())
 	return err
@@ -179,11 +273,26 @@ func (o *options) printSteps(steps []step) error {
 	if err := printers.NewTablePrinter(printers.PrintOptions{}).PrintObj(table(steps), o.streams.Out); err != nil {
 		return err
 	}
-	if o.apply {
-		return nil
+	text := ""
+	switch {
+	case o.refused:
+	case !o.apply:
+		text = "\nNothing was changed. Use --apply to do this.\n"
+	case o.dryRun == "server":
+		text = "\nNothing was changed. The API server accepts this.\n"
 	}
-	_, err := fmt.Fprintln(o.streams.Out, "\nNothing was changed. Use --apply to do this.")
+	_, err := io.WriteString(o.streams.Out, text)
 	return err
+}
+
+// clean replaces what would disturb the terminal. Who may write a claim chooses names in it.
+func clean(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, text)
 }
 
 func table(steps []step) *metav1.Table {
@@ -192,7 +301,7 @@ func table(steps []step) *metav1.Table {
 		t.ColumnDefinitions = append(t.ColumnDefinitions, metav1.TableColumnDefinition{Name: name, Type: "string"})
 	}
 	for _, s := range steps {
-		t.Rows = append(t.Rows, metav1.TableRow{Cells: []any{s.namespace, s.name, strings.Join(s.holds, ", "), int64(s.users), string(s.action), s.why}})
+		t.Rows = append(t.Rows, metav1.TableRow{Cells: []any{s.namespace, s.name, clean(strings.Join(s.holds, ", ")), int64(s.users), string(s.action), clean(s.why)}})
 	}
 	return t
 }

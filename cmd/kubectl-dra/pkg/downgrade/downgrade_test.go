@@ -26,8 +26,8 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -43,8 +43,10 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/openapi"
 	cgotesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
 
 const namespace = "training"
@@ -54,12 +56,13 @@ var (
 	templates = schema.GroupVersionResource{Group: "resource.k8s.io", Version: "v1", Resource: "resourceclaimtemplates"}
 
 	job   = reference{APIGroup: "batch", Resource: "jobs", Name: "train", UID: "train-uid"}
+	vm    = reference{APIGroup: "kubevirt.io", Resource: "virtualmachines", Name: "vm", UID: "vm-uid"}
 	group = reference{APIGroup: "scheduling.k8s.io", Resource: "podgroups", Name: "group", UID: "group-uid"}
 )
 
 // newClaim is allocated for any pod of the job.
 func newClaim(name string, change ...func(c *claim)) *claim {
-	c := &claim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(name + "-uid")}}
+	c := &claim{stored: stored{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(name + "-uid")}}}
 	c.Spec.ReservedFor = &reference{APIGroup: job.APIGroup, Resource: job.Resource, Name: job.Name}
 	c.Status.Allocation = &struct {
 		ReservedForAnyPod *bool `json:"reservedForAnyPod,omitempty"`
@@ -68,7 +71,33 @@ func newClaim(name string, change ...func(c *claim)) *claim {
 	for _, change := range change {
 		change(c)
 	}
+	return manage(c, "kube-scheduler")
+}
+
+// manage notes who wrote that of which nothing says so yet.
+func manage(c *claim, manager string) *claim {
+	c.managers = carryManagers
+	if c.writers == nil {
+		c.writers = writers{}
+	}
+	if c.writers[manager] == nil {
+		c.writers[manager] = fieldpath.NewSet()
+	}
+	paths := []fieldpath.Path{allocationPath}
+	for _, ref := range c.Status.ReservedFor {
+		paths = append(paths, entryPath(ref))
+	}
+	for _, path := range paths {
+		if len(c.writers.of(path)) == 0 {
+			c.writers[manager].Insert(path)
+		}
+	}
 	return c
+}
+
+// writtenBy is for what was changed before.
+func writtenBy(manager string) func(c *claim) {
+	return func(c *claim) { manage(c, manager) }
 }
 
 // dropped is what an API server of upstream makes of the claim.
@@ -140,16 +169,14 @@ func TestDecide(t *testing.T) {
 		wantAction  action
 		wantWhy     string
 		add, remove []reference
-		wait        bool
-		deallocate  bool
 	}{
 		"pods fit":        {claim: newClaim("c"), pods: newPods(256, "c"), wantAction: actionList, wantWhy: "256 pods are added to its list, jobs.batch/train is removed", add: podRefs(256), remove: []reference{job}},
 		"one pod":         {claim: newClaim("c"), pods: newPods(1, "c"), wantAction: actionList, wantWhy: "one pod is added", add: podRefs(1), remove: []reference{job}},
 		"one too many":    {claim: newClaim("c"), pods: newPods(257, "c"), wantAction: actionStop, wantWhy: "at most 256 pods can be listed: end one pod, for instance by scaling jobs.batch/train down"},
 		"many too many":   {claim: newClaim("c"), pods: newPods(300, "c"), wantAction: actionStop, wantWhy: "end 44 pods"},
-		"no pods":         {claim: newClaim("c"), pods: newPods(3, "other"), wantAction: actionRelease, wantWhy: "no pod uses it: jobs.batch/train is removed", remove: []reference{job}, wait: true},
+		"no pods":         {claim: newClaim("c"), pods: newPods(3, "other"), wantAction: actionRelease, wantWhy: "no pod uses it: jobs.batch/train is removed", remove: []reference{job}},
 		"generated":       {claim: newClaim("c", ofJob), pods: newPods(2, "c"), wantAction: actionList, wantWhy: "it was generated for several pods: upstream's kubelet does not start them again", add: podRefs(2), remove: []reference{job}},
-		"generated, idle": {claim: newClaim("c", ofJob), wantAction: actionRelease, wantWhy: "no pod uses it: jobs.batch/train is removed, and the devices become free", remove: []reference{job}, wait: true},
+		"generated, idle": {claim: newClaim("c", ofJob), wantAction: actionRelease, wantWhy: "no pod uses it: jobs.batch/train is removed, and the devices become free", remove: []reference{job}},
 		"some are listed": {claim: newClaim("c", listed(podRefs(2)...)), pods: newPods(3, "c"), wantAction: actionList, add: []reference{podRef(2)}, remove: []reference{job}},
 		// They count until the controller has removed them.
 		"listed pods are gone":             {claim: newClaim("c", listed(podRefs(255)...)), wantAction: actionList, wantWhy: "0 pods are added", remove: []reference{job}},
@@ -159,16 +186,23 @@ func TestDecide(t *testing.T) {
 		"for any pod, no workload":         {claim: newClaim("c", noWorkload), pods: newPods(1, "c"), wantAction: actionList, wantWhy: "one pod is added to its list", add: podRefs(1)},
 		"not allocated":                    {claim: newClaim("c", noWorkload, func(c *claim) { c.Status.Allocation = nil }), wantAction: actionNone},
 		"allocated per pod":                {claim: newClaim("c", noWorkload, listed(podRefs(1)...), func(c *claim) { c.Status.Allocation.ReservedForAnyPod = nil }), pods: newPods(2, "c"), wantAction: actionNone},
-		"being released":                   {claim: newClaim("c", noWorkload), wantAction: actionRelease, wantWhy: "no pod uses it: the devices become free", wait: true},
-		"left behind":                      {claim: newClaim("c", dropped, noWorkload, withRecord(job)), wantAction: actionRelease, wantWhy: "no pod uses it: the devices become free", deallocate: true},
-		"fields are dropped, no pods":      {claim: newClaim("c", dropped), wantAction: actionRelease, remove: []reference{job}, deallocate: true},
+		"being released":                   {claim: newClaim("c", noWorkload), wantAction: actionRelease, wantWhy: "no pod uses it: the devices become free"},
+		"left behind":                      {claim: newClaim("c", dropped, noWorkload, withRecord(job)), wantAction: actionRelease, wantWhy: "no pod uses it: the devices become free"},
+		"fields are dropped, no pods":      {claim: newClaim("c", dropped), wantAction: actionRelease, remove: []reference{job}},
 		"fields are dropped already":       {claim: newClaim("c", dropped), pods: newPods(2, "c"), wantAction: actionList, add: podRefs(2), remove: []reference{job}},
 		"group of pods stays":              {claim: newClaim("c", listed(group)), pods: newPods(1, "c"), wantAction: actionList, add: podRefs(1), remove: []reference{job}},
 		"group of pods counts":             {claim: newClaim("c", listed(group)), pods: newPods(256, "c"), wantAction: actionStop, wantWhy: "end one pod"},
 		"group of pods alone, with fields": {claim: newClaim("c", noWorkload, listed(group)), wantAction: actionNone},
+		"foreign":                          {claim: newClaim("c", dropped, writtenBy("virt-controller")), wantAction: actionLeave, wantWhy: "jobs.batch/train was listed by virt-controller, not by the carry: it stays"},
+		"foreign, with pods":               {claim: newClaim("c", dropped, writtenBy("virt-controller")), pods: newPods(2, "c"), wantAction: actionLeave, wantWhy: "was listed by virt-controller"},
+		"foreign, with fields":             {claim: newClaim("c", writtenBy("virt-controller")), pods: newPods(1, "c"), wantAction: actionList, wantWhy: "one pod is added to its list; jobs.batch/train was listed by virt-controller", add: podRefs(1)},
+		"foreign beside ours":              {claim: newClaim("c", writtenBy("kube-scheduler"), listed(vm), writtenBy("virt-controller")), wantAction: actionList, wantWhy: "0 pods are added to its list, jobs.batch/train is removed; virtualmachines.kubevirt.io/vm was listed by virt-controller", remove: []reference{job}},
+		"nobody wrote it":                  {claim: newClaim("c", dropped, writtenBy("")), wantAction: actionLeave},
+		"foreign allocation":               {claim: newClaim("c", noWorkload, writtenBy("other-scheduler")), wantAction: actionLeave, wantWhy: "it was allocated by other-scheduler, who has to free it"},
+		"foreign allocation, forged":       {claim: newClaim("c", dropped, noWorkload, withRecord(job), writtenBy("other-scheduler")), wantAction: actionLeave, wantWhy: "it was allocated by other-scheduler, who has to free it"},
 		"deleted, with pods":               {claim: newClaim("c", deleted), pods: newPods(2, "c"), wantAction: actionStop, wantWhy: "it is being deleted, and 2 of its pods cannot be listed anymore: end all of them"},
-		"deleted, without pods":            {claim: newClaim("c", deleted), wantAction: actionRelease, remove: []reference{job}, wait: true},
-		"several workloads":                {claim: newClaim("c", listed(reference{APIGroup: "apps", Resource: "deployments", Name: "web", UID: "web-uid"})), wantAction: actionRelease, wantWhy: "jobs.batch/train, deployments.apps/web is removed", remove: []reference{job, {APIGroup: "apps", Resource: "deployments", Name: "web", UID: "web-uid"}}, wait: true},
+		"deleted, without pods":            {claim: newClaim("c", deleted), wantAction: actionRelease, remove: []reference{job}},
+		"several workloads":                {claim: newClaim("c", listed(reference{APIGroup: "apps", Resource: "deployments", Name: "web", UID: "web-uid"})), wantAction: actionRelease, wantWhy: "jobs.batch/train, deployments.apps/web is removed", remove: []reference{job, {APIGroup: "apps", Resource: "deployments", Name: "web", UID: "web-uid"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := decide(tc.claim, tc.pods)
@@ -177,9 +211,6 @@ func TestDecide(t *testing.T) {
 			}
 			if !apiequality.Semantic.DeepEqual(s.add, tc.add) || !apiequality.Semantic.DeepEqual(s.remove, tc.remove) {
 				t.Errorf("add %v, remove %v", s.add, s.remove)
-			}
-			if s.wait != tc.wait || s.deallocate != tc.deallocate {
-				t.Errorf("wait %v, deallocate %v", s.wait, s.deallocate)
 			}
 		})
 	}
@@ -229,6 +260,7 @@ func TestDecideBack(t *testing.T) {
 	after := []func(c *claim){noWorkload, listed(podRefs(2)...), withRecord(job)}
 	for name, tc := range map[string]struct {
 		claim       *claim
+		pods        []corev1.Pod
 		wantAction  action
 		wantWhy     string
 		add, remove []reference
@@ -238,17 +270,23 @@ func TestDecideBack(t *testing.T) {
 		"interrupted":      {claim: newClaim("c", withRecord(job)), wantAction: actionRestore},
 		"full":             {claim: newClaim("c", noWorkload, listed(podRefs(256)...), withRecord(job)), wantAction: actionRestore, add: []reference{job}, remove: podRefs(256)},
 		"group of pods":    {claim: newClaim("c", noWorkload, listed(group), withRecord(job)), wantAction: actionRestore, add: []reference{job}},
-		"dropped":          {claim: newClaim("c", append(slices.Clone(after), dropped)...), wantAction: actionForget, wantWhy: "To reserve it for jobs.batch/train again, create it anew"},
+		"dropped":          {claim: newClaim("c", append(slices.Clone(after), dropped)...), wantAction: actionForget, wantWhy: "To reserve it for its workload again, create it anew"},
 		"reallocated by upstream": {claim: newClaim("c", append(slices.Clone(after), func(c *claim) { c.Status.Allocation.ReservedForAnyPod = nil })...),
 			wantAction: actionForget, wantWhy: "until the claim gets allocated again"},
-		"not allocated": {claim: newClaim("c", noWorkload, withRecord(job), func(c *claim) { c.Status.Allocation = nil }), wantAction: actionForget},
-		"deleted":       {claim: newClaim("c", append(slices.Clone(after), deleted)...), wantAction: actionForget},
+		"not allocated":  {claim: newClaim("c", noWorkload, withRecord(job), func(c *claim) { c.Status.Allocation = nil }), wantAction: actionForget},
+		"deleted":        {claim: newClaim("c", append(slices.Clone(after), deleted)...), wantAction: actionForget},
+		"forged":         {claim: newClaim("c", noWorkload, listed(podRefs(2)...), withRecord(vm)), wantAction: actionForget, wantWhy: "the annotation does not tell which workload was listed"},
+		"forged beside":  {claim: newClaim("c", noWorkload, listed(podRefs(2)...), withRecord(vm, job, podRef(7))), wantAction: actionRestore, add: []reference{job}, remove: podRefs(2)},
+		"broken":         {claim: newClaim("c", noWorkload, listed(podRefs(2)...), func(c *claim) { c.Annotations = map[string]string{recordAnnotation: "x"} }), wantAction: actionForget},
+		"foreign pods":   {claim: newClaim("c", noWorkload, listed(podRefs(2)...), withRecord(job), writtenBy("somebody")), wantAction: actionRestore, add: []reference{job}},
+		"left":           {claim: newClaim("c", dropped, noWorkload, withRecord(job)), wantAction: actionRelease, wantWhy: "the workload cannot be listed again: the devices become free"},
+		"left, in use":   {claim: newClaim("c", dropped, noWorkload, withRecord(job)), pods: newPods(1, "c"), wantAction: actionForget},
+		"left, foreign":  {claim: newClaim("c", dropped, noWorkload, withRecord(job), writtenBy("other-scheduler")), wantAction: actionForget},
+		"left, broken":   {claim: newClaim("c", noWorkload, func(c *claim) { c.Annotations = map[string]string{recordAnnotation: "x"} }), wantAction: actionRelease},
+		"left, restored": {claim: newClaim("c", noWorkload, withRecord(job)), wantAction: actionRestore, add: []reference{job}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, err := decideBack(tc.claim, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := decideBack(tc.claim, tc.pods)
 			if s.action != tc.wantAction || !strings.Contains(s.why, tc.wantWhy) {
 				t.Errorf("%s, %q", s.action, s.why)
 			}
@@ -256,10 +294,6 @@ func TestDecideBack(t *testing.T) {
 				t.Errorf("add %v, remove %v", s.add, s.remove)
 			}
 		})
-	}
-	broken := newClaim("c", func(c *claim) { c.Annotations = map[string]string{recordAnnotation: "x"} })
-	if _, err := decideBack(broken, nil); err == nil || !strings.Contains(err.Error(), "ResourceClaim training/c: annotation "+recordAnnotation) {
-		t.Errorf("%v", err)
 	}
 }
 
@@ -273,11 +307,14 @@ type fakeCluster struct {
 	controller bool
 	version    int
 	writes     []string
+	dryRuns    int
+	t          *testing.T
+	mutex      sync.Mutex
 }
 
 func newCluster(t *testing.T, pods []corev1.Pod, claimsBefore ...*claim) *fakeCluster {
 	t.Helper()
-	f := &fakeCluster{controller: true, client: dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{claims: "ResourceClaimList", templates: "ResourceClaimTemplateList"})}
+	f := &fakeCluster{t: t, controller: true, client: dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{claims: "ResourceClaimList", templates: "ResourceClaimTemplateList"})}
 	for _, c := range claimsBefore {
 		f.set(t, c)
 	}
@@ -288,7 +325,7 @@ func newCluster(t *testing.T, pods []corev1.Pod, claimsBefore ...*claim) *fakeCl
 		}
 	}
 	f.client.PrependReactor("patch", "resourceclaims", f.patch)
-	f.run = &run{kube: kube, dynamic: f.client, resource: claims, apply: true, patience: time.Second}
+	f.run = &run{kube: kube, dynamic: f.client, resource: claims, apply: true, managers: carryManagers}
 	// The controller frees what nobody has.
 	f.client.PrependReactor("get", "resourceclaims", func(action cgotesting.Action) (bool, runtime.Object, error) {
 		name := action.(cgotesting.GetAction).GetName()
@@ -306,7 +343,16 @@ func newCluster(t *testing.T, pods []corev1.Pod, claimsBefore ...*claim) *fakeCl
 // set stores a claim with a new ResourceVersion.
 func (f *fakeCluster) set(t *testing.T, c *claim) {
 	t.Helper()
-	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(c)
+	manage(c, "kube-scheduler")
+	c.ManagedFields = nil
+	for manager, fields := range c.writers {
+		raw, err := fields.ToJSON()
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.ManagedFields = append(c.ManagedFields, metav1.ManagedFieldsEntry{Manager: manager, Operation: metav1.ManagedFieldsOperationUpdate, FieldsType: "FieldsV1", FieldsV1: &metav1.FieldsV1{Raw: raw}})
+	}
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&c.stored)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -330,7 +376,7 @@ func (f *fakeCluster) get(t *testing.T, name string) *claim {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := parseClaim(obj.(*unstructured.Unstructured))
+	c, err := parseClaim(obj.(*unstructured.Unstructured), carryManagers)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -346,6 +392,8 @@ func (f *fakeCluster) change(t *testing.T, name string, change func(c *claim)) {
 }
 
 func (f *fakeCluster) patch(action cgotesting.Action) (bool, runtime.Object, error) {
+	f.mutex.Lock()
+	defer f.mutex.Unlock()
 	patch := action.(cgotesting.PatchAction)
 	f.writes = append(f.writes, strings.TrimSuffix(patch.GetName()+"/"+patch.GetSubresource(), "/"))
 	if f.fail != nil {
@@ -377,16 +425,21 @@ func (f *fakeCluster) patch(action cgotesting.Action) (bool, runtime.Object, err
 	if err := after.UnmarshalJSON(data); err != nil {
 		return true, nil, err
 	}
-	c, err := parseClaim(after)
+	c, err := parseClaim(after, carryManagers)
 	if err != nil {
 		return true, nil, err
 	}
 	if len(c.Status.ReservedFor) > maxReservedFor {
 		return true, nil, errors.New("too many entries")
 	}
-	f.version++
-	after.SetResourceVersion(fmt.Sprint(f.version))
-	return true, after, f.client.Tracker().Update(claims, after, after.GetNamespace())
+	if len(patch.(cgotesting.PatchActionImpl).PatchOptions.DryRun) > 0 {
+		f.dryRuns++
+		return true, after, nil
+	}
+	manage(c, fieldManager)
+	f.set(f.t, c)
+	latest, err := f.client.Tracker().Get(claims, patch.GetNamespace(), patch.GetName())
+	return true, latest, err
 }
 
 func (f *fakeCluster) mustDo(t *testing.T) []step {
@@ -400,7 +453,8 @@ func (f *fakeCluster) mustDo(t *testing.T) []step {
 
 // isDone returns true if upstream understands the claim, and knows all its pods.
 func isDone(c *claim, pods int) bool {
-	return len(c.workloads()) == 0 && len(c.Status.ReservedFor) == pods
+	ours, foreign := c.workloads()
+	return len(ours)+len(foreign) == 0 && len(c.Status.ReservedFor) == pods
 }
 
 func TestRun(t *testing.T) {
@@ -460,14 +514,9 @@ func TestReleased(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 
+	// Nobody else has to do it.
 	f = newCluster(t, nil, newClaim("c"))
 	f.controller = false
-	for range 2 {
-		if _, err := f.do(t.Context()); err == nil || !strings.Contains(err.Error(), "training/c: kube-controller-manager has not freed its devices") {
-			t.Errorf("%v", err)
-		}
-	}
-	f.controller = true
 	f.mustDo(t)
 	if c := f.get(t, "c"); c.Status.Allocation != nil {
 		t.Errorf("%+v", c)
@@ -484,13 +533,24 @@ func summary(steps []step) []string {
 
 // TestInterrupted ends a run before each of its writes, and runs again.
 func TestInterrupted(t *testing.T) {
-	for _, back := range []bool{false, true} {
-		for last := range 3 {
-			f := newCluster(t, newPods(2, "c"), newClaim("c"))
-			if back {
-				f.mustDo(t)
-				f.back = true
-			}
+	for name, tc := range map[string]struct {
+		claim  *claim
+		pods   int
+		back   bool
+		isDone func(c *claim) bool
+	}{
+		"list":     {claim: newClaim("c"), pods: 2, isDone: func(c *claim) bool { return c.isRecorded() && isDone(c, 2) }},
+		"release":  {claim: newClaim("c"), isDone: isFree},
+		"no entry": {claim: newClaim("c", noWorkload), isDone: isFree},
+		"upstream": {claim: newClaim("c", dropped), isDone: isFree},
+		"restore":  {claim: newClaim("c", noWorkload, listed(podRefs(2)...), withRecord(job)), pods: 2, back: true, isDone: func(c *claim) bool { return !c.isRecorded() && slices.Contains(c.Status.ReservedFor, job) }},
+		"forget":   {claim: newClaim("c", dropped, noWorkload, listed(podRefs(2)...), withRecord(job)), pods: 2, back: true, isDone: func(c *claim) bool { return !c.isRecorded() }},
+		"left":     {claim: newClaim("c", dropped, noWorkload, withRecord(job)), back: true, isDone: isFree},
+	} {
+		for last := range 4 {
+			// The controller is down, or one of upstream. It would hide what this leaves.
+			f := newCluster(t, newPods(tc.pods, "c"), tc.claim)
+			f.controller, f.back = false, tc.back
 			writes := 0
 			f.fail = func(string, string) error {
 				if writes++; writes > last {
@@ -498,18 +558,123 @@ func TestInterrupted(t *testing.T) {
 				}
 				return nil
 			}
-			if _, err := f.do(t.Context()); last < 2 && (err == nil || !strings.Contains(err.Error(), "ResourceClaim training/c: connection lost")) {
-				t.Errorf("after %d writes: %v", last, err)
+			if _, err := f.do(t.Context()); writes > last && (err == nil || !strings.Contains(err.Error(), "ResourceClaim training/c: connection lost")) {
+				t.Errorf("%s: after %d writes: %v", name, last, err)
 			}
-			f.fail = nil
-			f.mustDo(t)
-			c := f.get(t, "c")
-			_, recorded := c.Annotations[recordAnnotation]
-			if back && (recorded || !slices.Contains(c.Status.ReservedFor, job)) || !back && (!recorded || !isDone(c, 2)) {
-				t.Errorf("back %v, interrupted after %d writes: %+v", back, last, c)
+			// What was stored is also found after the server has become one of upstream.
+			for _, upstream := range []bool{false, true} {
+				if upstream && last == 0 && name == "no entry" {
+					// Nothing tells that it was the carry which left it.
+					continue
+				}
+				stored := f.get(t, "c")
+				again := newCluster(t, newPods(tc.pods, "c"), stored)
+				again.controller, again.back = false, tc.back
+				if upstream {
+					again.change(t, "c", dropped)
+				}
+				again.mustDo(t)
+				c := again.get(t, "c")
+				if !tc.isDone(c) && (!upstream || c.Status.Allocation != nil && len(c.Status.ReservedFor) == 0) {
+					t.Errorf("%s, interrupted after %d writes, upstream %v: %+v", name, last, upstream, c)
+				}
 			}
 		}
 	}
+}
+
+// isFree returns true if nobody has the devices.
+func isFree(c *claim) bool {
+	return c.Status.Allocation == nil && len(c.Status.ReservedFor) == 0
+}
+
+// TestTogether has two runs at the same time.
+func TestTogether(t *testing.T) {
+	var all []*claim
+	for i := range 20 {
+		all = append(all, newClaim(fmt.Sprintf("idle-%d", i)), newClaim(fmt.Sprintf("used-%d", i)))
+	}
+	var pods []corev1.Pod
+	for i := range 20 {
+		pods = append(pods, newPod(podRef(i), fmt.Sprintf("used-%d", i)))
+	}
+	f := newCluster(t, pods, all...)
+	var wg sync.WaitGroup
+	for range 2 {
+		wg.Go(func() {
+			if _, err := f.do(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	for i := range 20 {
+		if c := f.get(t, fmt.Sprintf("idle-%d", i)); !isFree(c) {
+			t.Errorf("%+v", c)
+		}
+		if c := f.get(t, fmt.Sprintf("used-%d", i)); !isDone(c, 1) || c.Status.Allocation == nil {
+			t.Errorf("%+v", c)
+		}
+	}
+}
+
+// TestPodComesLate covers a pod that starts to use a claim while its devices get freed.
+func TestPodComesLate(t *testing.T) {
+	f := newCluster(t, nil, newClaim("c"))
+	started := false
+	f.fail = func(_, subresource string) error {
+		if subresource == "status" && !started {
+			started = true
+			pod := newPod(podRef(0), "c")
+			return f.kube.(*fake.Clientset).Tracker().Add(&pod)
+		}
+		return nil
+	}
+	f.controller = false
+	_, err := f.do(t.Context())
+	if c := f.get(t, "c"); c.Status.Allocation == nil || !isDone(c, 1) {
+		t.Errorf("%v, %+v", err, c)
+	}
+}
+
+// TestListedAgain covers a scheduler with the feature, which lists the workload again.
+func TestListedAgain(t *testing.T) {
+	f := newCluster(t, newPods(2, "c"), newClaim("c"))
+	done := false
+	f.client.PrependReactor("list", "resourceclaims", func(cgotesting.Action) (bool, runtime.Object, error) {
+		if c := f.get(t, "c"); !done && isDone(c, 2) {
+			done = true
+			listed(job)(c)
+			f.set(t, c)
+		}
+		return false, nil, nil
+	})
+	if _, err := f.do(t.Context()); err == nil || !strings.Contains(err.Error(), "training/c: somebody changed it again") || !strings.Contains(err.Error(), "DRAReservedForWorkloads") {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestDryRun asks the API server about the same changes.
+func TestDryRun(t *testing.T) {
+	f := newCluster(t, newPods(2, "used"), newClaim("used"), newClaim("idle"))
+	before := []*claim{f.get(t, "used"), f.get(t, "idle")}
+	f.dryRun = true
+	steps := f.mustDo(t)
+	if after := []*claim{f.get(t, "used"), f.get(t, "idle")}; f.dryRuns != 4 || !apiequality.Semantic.DeepEqual(summaryOf(before), summaryOf(after)) {
+		t.Errorf("%d requests, %v", f.dryRuns, summaryOf(after))
+	}
+	f.dryRun = false
+	if done := f.mustDo(t); !apiequality.Semantic.DeepEqual(summary(steps), summary(done)) || steps[0].why != done[0].why || steps[1].why != done[1].why {
+		t.Errorf("said %v, did %v", steps, done)
+	}
+}
+
+func summaryOf(claims []*claim) []string {
+	var lines []string
+	for _, c := range claims {
+		lines = append(lines, fmt.Sprint(c.Name, c.ResourceVersion, c.Status.ReservedFor, c.Annotations, c.Status.Allocation != nil))
+	}
+	return lines
 }
 
 // TestConflict changes claims while they get changed.
@@ -585,6 +750,11 @@ b           second   jobs.batch/train   2      list     2 pods are added to its 
 		"nothing": {want: "No ResourceClaim has anything that a release of upstream does not know.\n"},
 		"templates": {templates: []template{{"a", "imex", "jobs.batch"}}, want: "No ResourceClaim has anything that a release of upstream does not know.\n\n" +
 			"A release of upstream generates a claim for each pod from these ResourceClaimTemplates, and needs devices for each. Replace or delete them:\n  a/imex: one claim for each of jobs.batch\n"},
+		"upstream": {options: options{refused: true}, steps: steps, want: rows},
+		"dry run":  {options: options{apply: true, dryRun: "server"}, steps: steps, want: rows + "\nNothing was changed. The API server accepts this.\n"},
+		"hostile": {options: options{apply: true}, steps: []step{{namespace: "a", name: "first", holds: []string{"jobs/\u202e\x1b[2J"}, action: actionLeave, why: "\u2066"}}, want: `NAMESPACE   CLAIM   RESERVED FOR     PODS   ACTION   WHY
+a           first   jobs/��[2J       0      leave    �
+`},
 		"json": {options: options{output: "json"}, steps: steps[1:], want: "\"action\": \"list\""},
 		"yaml": {options: options{output: "yaml"}, steps: steps[1:], want: "- action: list\n  name: second\n  namespace: b\n"},
 	} {
@@ -594,7 +764,11 @@ b           second   jobs.batch/train   2      list     2 pods are added to its 
 			t.Errorf("%s, %v:\n%s", name, err, out.String())
 		}
 	}
-	var o options
+	o := options{refused: true}
+	if err := o.unfinished(steps); err == nil || !strings.Contains(err.Error(), "the API server is one of upstream") || !strings.Contains(err.Error(), "--on-upstream") {
+		t.Errorf("%v", err)
+	}
+	o.refused = false
 	if err := o.unfinished(steps); err == nil || !strings.HasPrefix(err.Error(), "one claim has pods that cannot be listed: ") {
 		t.Errorf("%v", err)
 	}
@@ -623,6 +797,45 @@ func TestConnect(t *testing.T) {
 		o := &options{config: config}
 		if _, err := o.connect(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %q", host, err, want)
+		}
+	}
+}
+
+// fakeSchema is what an API server publishes about one version of an API.
+type fakeSchema map[string]string
+
+func (f fakeSchema) Paths() (map[string]openapi.GroupVersion, error) {
+	paths := map[string]openapi.GroupVersion{}
+	for name, text := range f {
+		paths[name] = schemaText(text)
+	}
+	return paths, nil
+}
+
+type schemaText string
+
+func (s schemaText) Schema(string) ([]byte, error) { return []byte(s), nil }
+func (s schemaText) ServerRelativeURL() string     { return "" }
+
+func TestHasCarry(t *testing.T) {
+	const name = "apis/resource.k8s.io/v1beta1"
+	schemaOf := func(fields string) string {
+		return `{"components": {"schemas": {"io.k8s.api.resource.v1beta1.ResourceClaim": {}, "io.k8s.api.resource.v1beta1.ResourceClaimSpec": {"properties": {` + fields + `}}}}}`
+	}
+	for what, tc := range map[string]struct {
+		schema fakeSchema
+		want   bool
+		err    string
+	}{
+		"carry":     {schema: fakeSchema{name: schemaOf(`"devices": {}, "reservedFor": {}`)}, want: true},
+		"upstream":  {schema: fakeSchema{name: schemaOf(`"devices": {}`)}},
+		"no schema": {schema: fakeSchema{}, err: "it publishes no schema of " + name},
+		"no type":   {schema: fakeSchema{name: "{}"}, err: "has no ResourceClaimSpec"},
+		"no JSON":   {schema: fakeSchema{name: "<"}, err: "schema of " + name},
+	} {
+		got, err := hasCarry(tc.schema, schema.GroupVersion{Group: "resource.k8s.io", Version: "v1beta1"})
+		if got != tc.want || (err == nil) != (tc.err == "") || err != nil && !strings.Contains(err.Error(), tc.err) {
+			t.Errorf("%s: %v, %v", what, got, err)
 		}
 	}
 }

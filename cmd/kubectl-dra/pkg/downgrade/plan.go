@@ -43,6 +43,9 @@ const (
 	// actionRestore means that --back lists the workload again.
 	actionRestore action = "restore"
 
+	// actionLeave means that somebody else than the carry reserved or allocated the claim.
+	actionLeave action = "leave"
+
 	// actionForget means that --back cannot list the workload again, and only removes its record.
 	actionForget action = "forget"
 )
@@ -59,9 +62,11 @@ type step struct {
 	why string
 	// add and remove are changes of status.reservedFor.
 	add, remove []reference
-	// deallocate is set if nobody else would free the devices, wait if a controller of the
-	// carry does it.
-	deallocate, wait bool
+}
+
+// isChange returns true if the claim gets changed.
+func (s *step) isChange() bool {
+	return s.action != actionNone && s.action != actionLeave && s.action != actionStop
 }
 
 func newStep(c *claim, pods []corev1.Pod) (step, []reference) {
@@ -72,24 +77,28 @@ func newStep(c *claim, pods []corev1.Pod) (step, []reference) {
 // decide returns how a claim becomes one that a release of upstream understands.
 func decide(c *claim, pods []corev1.Pod) step {
 	s, users := newStep(c, pods)
-	workloads := c.workloads()
+	ours, foreign := c.workloads()
 	var missing []reference
-	if c.isForAnyPod() || len(workloads) > 0 {
+	if c.isForAnyPod() || len(ours) > 0 {
 		missing = slices.DeleteFunc(users, func(ref reference) bool { return c.isListed(ref.UID) })
 	}
-	names := join(workloads)
-	excess := len(c.Status.ReservedFor) - len(workloads) + len(missing) - maxReservedFor
+	names := join(ours)
+	excess := len(c.Status.ReservedFor) - len(ours) + len(missing) - maxReservedFor
 	switch {
-	case s.users == 0 && c.Status.Allocation != nil && len(c.Status.ReservedFor) == len(workloads):
-		s.action, s.why, s.remove = actionRelease, "no pod uses it: the devices become free", workloads
-		// A controller of the carry does that some seconds after the last reservation went. Without
-		// it, nobody does: a claim that is allocated and not reserved stays as it is.
-		s.wait, s.deallocate = c.isForAnyPod(), !c.isForAnyPod()
+	case s.users == 0 && len(c.Status.ReservedFor) == len(ours) && (len(ours) > 0 || c.isForAnyPod() || c.isLeft()):
+		if !c.isAllocatedByCarry() {
+			s.action, s.why = actionLeave, fmt.Sprintf("no pod uses it, but it was allocated by %s, who has to free it", c.writers.who(allocationPath))
+			break
+		}
+		s.action, s.why, s.remove = actionRelease, "no pod uses it: the devices become free", ours
 		if names != "" {
 			s.why = "no pod uses it: " + names + " is removed, and the devices become free"
 		}
-	case len(workloads) == 0 && len(missing) == 0:
+	case len(ours) == 0 && len(missing) == 0:
 		s.why = "upstream drops the fields"
+		if len(foreign) > 0 {
+			s.action, s.why = actionLeave, foreignNote(c, foreign)
+		}
 	case len(missing) > 0 && c.DeletionTimestamp != nil:
 		s.action, s.why = actionStop, fmt.Sprintf("it is being deleted, and %s of its pods cannot be listed anymore: end all of them", count(len(missing), "one", "%d"))
 	case excess > 0:
@@ -102,9 +111,10 @@ func decide(c *claim, pods []corev1.Pod) step {
 		if names != "" {
 			s.why += ", " + names + " is removed"
 		}
-	}
-	if s.action == actionList {
-		s.add, s.remove = missing, workloads
+		if len(foreign) > 0 {
+			s.why += "; " + foreignNote(c, foreign)
+		}
+		s.add, s.remove = missing, ours
 	}
 	if c.isGenerated() && s.users > 0 {
 		s.why += "; it was generated for several pods: upstream's kubelet does not start them again"
@@ -112,36 +122,38 @@ func decide(c *claim, pods []corev1.Pod) step {
 	return s
 }
 
-// decideBack returns how a claim becomes again what it was. It is an error if the record was changed.
-func decideBack(c *claim, pods []corev1.Pod) (step, error) {
+// decideBack returns how a claim becomes again what it was.
+func decideBack(c *claim, pods []corev1.Pod) step {
 	s, _ := newStep(c, pods)
-	record, err := c.record()
-	if err != nil {
-		return s, err
-	}
+	record := c.record()
 	add := slices.DeleteFunc(slices.Clone(record), func(ref reference) bool { return c.isListed(ref.UID) })
 	names := join(record)
 	switch {
-	case record == nil:
+	case !c.isRecorded():
 		s.why = "it was not changed by a downgrade"
 	case c.Status.Allocation == nil:
-		s.action, s.why = actionForget, "it is not allocated anymore: the next pod of "+names+" reserves it"
+		s.action, s.why = actionForget, "it is not allocated anymore: the next pod reserves it"
+	case c.isLeft() && s.users == 0 && c.isAllocatedByCarry() && (len(add) == 0 || !c.isForAnyPod()):
+		// Without its record, nothing would tell that it is allocated for nobody.
+		s.action, s.why = actionRelease, "no pod uses it, and the workload cannot be listed again: the devices become free"
 	case c.Spec.ReservedFor == nil || !c.isForAnyPod():
-		s.action, s.why = actionForget, "an API server of upstream has dropped the fields: the pods stay listed, and "+names+" is not listed until the claim gets allocated again"
+		s.action, s.why = actionForget, "an API server of upstream has dropped the fields: the pods stay listed, and the workload is not listed until the claim gets allocated again"
 		if c.Spec.ReservedFor == nil {
-			s.why = "an API server of upstream has dropped the fields: the pods stay listed. To reserve it for " + names + " again, create it anew"
+			s.why = "an API server of upstream has dropped the fields: the pods stay listed. To reserve it for its workload again, create it anew"
 		}
+	case len(record) == 0:
+		s.action, s.why = actionForget, "the annotation does not tell which workload was listed: the next pod that is scheduled lists it"
 	case c.DeletionTimestamp != nil && len(add) > 0:
 		s.action, s.why = actionForget, "it is being deleted, and nothing can be listed anymore"
 	default:
 		s.action, s.why, s.add = actionRestore, names+" is listed again, and stands for its pods", add
 		for _, ref := range c.Status.ReservedFor {
-			if ref.isPod() {
+			if ref.isPod() && c.writers.areAll(entryPath(ref), c.managers) {
 				s.remove = append(s.remove, ref)
 			}
 		}
 	}
-	return s, nil
+	return s
 }
 
 // join lists references for a message.

@@ -23,7 +23,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -32,11 +32,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/pager"
-	"k8s.io/client-go/util/retry"
+	"k8s.io/client-go/util/workqueue"
 )
 
 // run goes through the claims of one or all namespaces.
@@ -45,79 +45,178 @@ type run struct {
 	dynamic dynamic.Interface
 	// resource is the version of ResourceClaims that the API server prefers.
 	resource schema.GroupVersionResource
+	// managers are the field managers that write for the carry.
+	managers sets.Set[string]
 	// namespace is empty for all namespaces.
 	namespace string
-	// apply is false if nothing may be changed.
-	apply bool
+	// apply is false if nothing may be changed, dryRun is true if the API server must not store the changes.
+	apply, dryRun bool
 	// back undoes an earlier run.
 	back bool
-	// patience is how long the devices of one claim may take to become free.
-	patience time.Duration
+	// progress gets called while claims get changed.
+	progress func(done, all int)
+}
+
+const (
+	// maxParallel is how many claims get changed at the same time.
+	maxParallel = 8
+
+	// maxChanges is how often the same claim is decided about again because somebody else changed it.
+	maxChanges = 5
+)
+
+// task is what is done about one claim.
+type task struct {
+	claim *claim
+	step  step
+	err   error
 }
 
 // do returns what was done, or what would be done, about each claim that has something to
 // do with the carry. After an error with one claim it goes on with the others.
 func (r *run) do(ctx context.Context) ([]step, error) {
-	claims, err := r.listClaims(ctx)
+	tasks, err := r.plan(ctx)
+	if err != nil || !r.apply {
+		return results(tasks, err)
+	}
+	r.forEach(ctx, tasks, r.change)
+	if r.dryRun {
+		return results(tasks, nil)
+	}
+
+	// Where no pod used a claim, its workload is not listed anymore. A pod cannot start to use the claim
+	// since then without changing it, and the pods that got it before are among those that there are now.
+	var free []*task
+	for _, t := range tasks {
+		if t.err == nil && t.step.action == actionRelease {
+			free = append(free, t)
+		}
+	}
+	pods, err := r.listPodsOf(ctx, free)
+	if err != nil {
+		return results(tasks, err)
+	}
+	r.forEach(ctx, free, func(ctx context.Context, t *task) error {
+		before := t.step
+		t.step = r.decide(t.claim, pods[t.claim.Namespace])
+		if err := r.change(ctx, t); err != nil {
+			return err
+		}
+		if t.step.action == actionRelease || t.claim.Status.Allocation == nil {
+			t.step = before
+		}
+		return nil
+	})
+	return results(tasks, r.check(ctx, tasks))
+}
+
+// plan decides about all claims.
+func (r *run) plan(ctx context.Context) ([]*task, error) {
+	tasks, err := r.listClaims(ctx)
 	if err != nil {
 		return nil, err
 	}
-	pods := map[string][]corev1.Pod{}
+	pods, err := r.listPodsOf(ctx, tasks)
+	if err != nil {
+		return nil, err
+	}
+	for _, t := range tasks {
+		t.step = r.decide(t.claim, pods[t.claim.Namespace])
+	}
+	return tasks, nil
+}
+
+// check looks at the end whether somebody has undone what was done.
+func (r *run) check(ctx context.Context, tasks []*task) error {
+	latest, err := r.plan(ctx)
+	if err != nil {
+		return err
+	}
+	changed := map[types.UID]*task{}
+	for _, t := range tasks {
+		if t.err == nil && t.step.isChange() {
+			changed[t.claim.UID] = t
+		}
+	}
+	for _, t := range latest {
+		if before := changed[t.claim.UID]; before != nil && t.step.isChange() {
+			before.err = fmt.Errorf("ResourceClaim %s/%s: somebody changed it again, there is still something to do (%s: %s): if DRAReservedForWorkloads is on in kube-scheduler, turn it off; then run this again", t.claim.Namespace, t.claim.Name, t.step.action, t.step.why)
+		}
+	}
+	return nil
+}
+
+func results(tasks []*task, err error) ([]step, error) {
+	errs := []error{err}
 	var steps []step
-	var errs []error
-	for _, c := range claims {
-		if _, ok := pods[c.Namespace]; !ok {
-			if pods[c.Namespace], err = r.listPods(ctx, c.Namespace); err != nil {
-				return steps, err
-			}
-		}
-		s, err := r.decide(c, pods[c.Namespace])
-		if err == nil && r.apply {
-			s, err = r.change(ctx, c, s)
-		}
-		if err == nil && r.apply && s.wait {
-			err = r.waitUntilFree(ctx, c)
-		}
-		if err != nil {
-			errs = append(errs, err)
+	for _, t := range tasks {
+		if t.err != nil {
+			errs = append(errs, t.err)
 			continue
 		}
-		steps = append(steps, s)
+		steps = append(steps, t.step)
 	}
 	return steps, errors.Join(errs...)
 }
 
-func (r *run) decide(c *claim, pods []corev1.Pod) (step, error) {
+// forEach does something about several claims at the same time.
+func (r *run) forEach(ctx context.Context, tasks []*task, do func(ctx context.Context, t *task) error) {
+	var mutex sync.Mutex
+	done, finished := 0, make([]bool, len(tasks))
+	workqueue.ParallelizeUntil(ctx, maxParallel, len(tasks), func(i int) {
+		t := tasks[i]
+		err := do(ctx, t)
+		mutex.Lock()
+		defer mutex.Unlock()
+		finished[i] = true
+		if done++; r.progress != nil {
+			r.progress(done, len(tasks))
+		}
+		if err != nil {
+			t.err = fmt.Errorf("ResourceClaim %s/%s: %w", t.claim.Namespace, t.claim.Name, err)
+		}
+	})
+	for i, t := range tasks {
+		if !finished[i] {
+			t.err = fmt.Errorf("ResourceClaim %s/%s: %w", t.claim.Namespace, t.claim.Name, ctx.Err())
+		}
+	}
+}
+
+func (r *run) decide(c *claim, pods []corev1.Pod) step {
 	if r.back {
 		return decideBack(c, pods)
 	}
-	return decide(c, pods), nil
+	return decide(c, pods)
 }
 
 // listClaims returns the claims which the run is about, sorted by namespace and name.
-func (r *run) listClaims(ctx context.Context) ([]*claim, error) {
-	var claims []*claim
+func (r *run) listClaims(ctx context.Context) ([]*task, error) {
+	var tasks []*task
 	list := pager.New(func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 		return r.dynamic.Resource(r.resource).Namespace(r.namespace).List(ctx, options)
 	})
 	err := list.EachListItem(ctx, metav1.ListOptions{}, func(obj runtime.Object) error {
-		c, err := parseClaim(obj.(*unstructured.Unstructured))
+		c, err := r.parse(obj)
 		if err != nil {
 			return err
 		}
-		_, changed := c.Annotations[recordAnnotation]
-		if r.back && changed || !r.back && (c.holds() != nil || c.isLeft()) {
-			claims = append(claims, c)
+		if r.back && c.isRecorded() || !r.back && (c.holds() != nil || c.isLeft()) {
+			tasks = append(tasks, &task{claim: c})
 		}
 		return nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("list ResourceClaims: %w", err)
 	}
-	slices.SortFunc(claims, func(a, b *claim) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	slices.SortFunc(tasks, func(a, b *task) int {
+		return cmp.Or(cmp.Compare(a.claim.Namespace, b.claim.Namespace), cmp.Compare(a.claim.Name, b.claim.Name))
 	})
-	return claims, nil
+	return tasks, nil
+}
+
+func (r *run) parse(obj runtime.Object) (*claim, error) {
+	return parseClaim(obj.(*unstructured.Unstructured), r.managers)
 }
 
 // template is a ResourceClaimTemplate of which upstream makes something else.
@@ -155,6 +254,21 @@ func (r *run) listTemplates(ctx context.Context) ([]template, error) {
 	return templates, nil
 }
 
+// listPodsOf returns, by namespace, the pods on nodes which have claims.
+func (r *run) listPodsOf(ctx context.Context, tasks []*task) (map[string][]corev1.Pod, error) {
+	pods := map[string][]corev1.Pod{}
+	for _, t := range tasks {
+		if _, found := pods[t.claim.Namespace]; found {
+			continue
+		}
+		var err error
+		if pods[t.claim.Namespace], err = r.listPods(ctx, t.claim.Namespace); err != nil {
+			return nil, err
+		}
+	}
+	return pods, nil
+}
+
 // listPods returns the pods on nodes which have claims.
 func (r *run) listPods(ctx context.Context, namespace string) ([]corev1.Pod, error) {
 	var pods []corev1.Pod
@@ -173,143 +287,129 @@ func (r *run) listPods(ctx context.Context, namespace string) ([]corev1.Pod, err
 	return pods, nil
 }
 
-// change makes the changes of a step. If the claim is another by now, then it decides
-// again. It returns the step that was made.
-func (r *run) change(ctx context.Context, c *claim, s step) (step, error) {
-	again := false
-	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-		if again {
-			var err error
-			if c, s, err = r.look(ctx, c); err != nil {
-				return err
-			}
+// change makes the changes of a step, and then has the step that was made. If the claim is
+// another by now, then it decides again.
+func (r *run) change(ctx context.Context, t *task) error {
+	uid := t.claim.UID
+	for range maxChanges {
+		err := r.write(ctx, t)
+		if err == nil || !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+			return err
 		}
-		again = true
-		return r.write(ctx, c, s)
-	})
-	if apierrors.IsNotFound(err) {
-		s.action, s.why = actionNone, "it was deleted in the meantime"
-		return s, nil
+		again, err := r.isSame(ctx, t)
+		if err != nil || !again {
+			return err
+		}
+		pods, err := r.listPods(ctx, t.claim.Namespace)
+		if err != nil {
+			return err
+		}
+		t.step = r.decide(t.claim, pods)
 	}
-	if err != nil {
-		return s, fmt.Errorf("ResourceClaim %s/%s: %w", c.Namespace, c.Name, err)
-	}
-	return s, nil
+	return fmt.Errorf("UID %s: it changes all the time: run this again", uid)
 }
 
-// look decides about the latest revision of a claim.
-func (r *run) look(ctx context.Context, c *claim) (*claim, step, error) {
-	obj, err := r.dynamic.Resource(r.resource).Namespace(c.Namespace).Get(ctx, c.Name, metav1.GetOptions{})
+// isSame gets the latest revision of the claim. It returns false if the claim was deleted, and
+// perhaps created anew.
+func (r *run) isSame(ctx context.Context, t *task) (bool, error) {
+	obj, err := r.dynamic.Resource(r.resource).Namespace(t.claim.Namespace).Get(ctx, t.claim.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) || err == nil && obj.GetUID() != t.claim.UID {
+		t.step.action, t.step.why = actionNone, "it was deleted in the meantime"
+		return false, nil
+	}
 	if err != nil {
-		return c, step{}, err
+		return false, err
 	}
-	if c, err = parseClaim(obj); err != nil {
-		return c, step{}, err
-	}
-	pods, err := r.listPods(ctx, c.Namespace)
-	if err != nil {
-		return c, step{}, err
-	}
-	s, err := r.decide(c, pods)
-	return c, s, err
+	t.claim, err = r.parse(obj)
+	return err == nil, err
 }
 
 // write makes the changes of a step in an order in which it can be interrupted: what
 // gets removed from the list is recorded first, and the record goes last.
-func (r *run) write(ctx context.Context, c *claim, s step) error {
-	version := c.ResourceVersion
-	if s.action == actionList || s.action == actionRelease {
-		record, err := c.record()
-		if err != nil {
-			return err
-		}
+//
+// A claim with a workload in its list is not released in one go: new pods use it without changing it.
+func (r *run) write(ctx context.Context, t *task) error {
+	s, err := &t.step, error(nil)
+	switch s.action {
+	case actionList, actionRelease:
+		record := t.claim.record()
 		for _, ref := range s.remove {
 			if !slices.Contains(record, ref) {
 				record = append(record, ref)
 			}
 		}
-		if record != nil {
-			text, err := json.Marshal(record)
-			if err != nil {
-				return err
-			}
-			if version, err = r.annotate(ctx, c, version, string(text)); err != nil {
-				return err
-			}
+		if record == nil {
+			record = []reference{}
 		}
-	}
-	if len(s.add)+len(s.remove) > 0 || s.deallocate {
-		var err error
-		if version, err = r.patchStatus(ctx, c, version, s); err != nil {
+		text, err := json.Marshal(record)
+		if err != nil {
+			return fmt.Errorf("encode record: %w", err)
+		}
+		if err := r.annotate(ctx, t, string(text)); err != nil {
 			return err
 		}
-	}
-	if s.action == actionRestore || s.action == actionForget {
-		_, err := r.annotate(ctx, c, version, nil)
-		return err
+		return r.patchStatus(ctx, t, s.action == actionRelease && (len(s.remove) == 0 || r.dryRun))
+	case actionRestore:
+		if err = r.patchStatus(ctx, t, false); err != nil {
+			return err
+		}
+		return r.annotate(ctx, t, nil)
+	case actionForget:
+		return r.annotate(ctx, t, nil)
 	}
 	return nil
 }
 
-// annotate sets the record, or removes it if the value is nil. It returns the new ResourceVersion.
-func (r *run) annotate(ctx context.Context, c *claim, version string, value any) (string, error) {
-	if value == any(c.Annotations[recordAnnotation]) {
-		return version, nil
+// annotate sets the record, or removes it if the value is nil.
+func (r *run) annotate(ctx context.Context, t *task, value any) error {
+	if value == any(t.claim.Annotations[recordAnnotation]) {
+		return nil
 	}
-	return r.patch(ctx, c, types.MergePatchType, map[string]any{
-		"metadata": map[string]any{"uid": c.UID, "resourceVersion": version, "annotations": map[string]any{recordAnnotation: value}},
+	return r.patch(ctx, t, types.MergePatchType, map[string]any{
+		"metadata": map[string]any{"uid": t.claim.UID, "resourceVersion": t.claim.ResourceVersion, "annotations": map[string]any{recordAnnotation: value}},
 	})
 }
 
-// patchStatus adds and removes entries in one write, and frees the devices if nobody else does.
-// The API server merges the entries by UID.
-func (r *run) patchStatus(ctx context.Context, c *claim, version string, s step) (string, error) {
+// patchStatus adds and removes entries in one write, and may free the devices. The API server
+// merges the entries by UID.
+func (r *run) patchStatus(ctx context.Context, t *task, deallocate bool) error {
 	entries := []any{}
-	for _, ref := range s.remove {
+	for _, ref := range t.step.remove {
 		entries = append(entries, map[string]any{"$patch": "delete", "uid": ref.UID})
 	}
-	for _, ref := range s.add {
+	for _, ref := range t.step.add {
 		entries = append(entries, ref)
 	}
-	status := map[string]any{"reservedFor": entries}
-	if s.deallocate {
+	status := map[string]any{}
+	if len(entries) > 0 {
+		status["reservedFor"] = entries
+	}
+	if deallocate {
 		status["allocation"] = nil
 	}
-	return r.patch(ctx, c, types.StrategicMergePatchType, map[string]any{
-		"metadata": map[string]any{"uid": c.UID, "resourceVersion": version},
+	if len(status) == 0 {
+		return nil
+	}
+	return r.patch(ctx, t, types.StrategicMergePatchType, map[string]any{
+		"metadata": map[string]any{"uid": t.claim.UID, "resourceVersion": t.claim.ResourceVersion},
 		"status":   status,
 	}, "status")
 }
 
-// waitUntilFree waits for the controller of the carry. If it gets replaced before it has freed
-// the devices, then nobody does.
-func (r *run) waitUntilFree(ctx context.Context, c *claim) error {
-	err := wait.PollUntilContextTimeout(ctx, time.Second, r.patience, true, func(ctx context.Context) (bool, error) {
-		obj, err := r.dynamic.Resource(r.resource).Namespace(c.Namespace).Get(ctx, c.Name, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
-			return true, nil
-		}
-		if err != nil {
-			return false, err
-		}
-		latest, err := parseClaim(obj)
-		// Somebody may use it again.
-		return err == nil && (latest.UID != c.UID || latest.Status.Allocation == nil || len(latest.Status.ReservedFor) > 0), err
-	})
-	if wait.Interrupted(err) {
-		return fmt.Errorf("ResourceClaim %s/%s: kube-controller-manager has not freed its devices within %s: look whether it runs, and run this again", c.Namespace, c.Name, r.patience)
-	}
-	return err
-}
-
-func (r *run) patch(ctx context.Context, c *claim, kind types.PatchType, patch map[string]any, subresources ...string) (string, error) {
+// patch stores a change of exactly the revision of the claim that was looked at.
+func (r *run) patch(ctx context.Context, t *task, kind types.PatchType, patch map[string]any, subresources ...string) error {
 	data, err := json.Marshal(patch)
 	if err != nil {
-		return "", fmt.Errorf("encode patch: %w", err)
+		return fmt.Errorf("encode patch: %w", err)
 	}
-	obj, err := r.dynamic.Resource(r.resource).Namespace(c.Namespace).Patch(ctx, c.Name, kind, data, metav1.PatchOptions{FieldManager: "kubectl-dra-downgrade"}, subresources...)
-	if err != nil {
-		return "", err
+	options := metav1.PatchOptions{FieldManager: fieldManager}
+	if r.dryRun {
+		options.DryRun = []string{metav1.DryRunAll}
 	}
-	return obj.GetResourceVersion(), nil
+	obj, err := r.dynamic.Resource(r.resource).Namespace(t.claim.Namespace).Patch(ctx, t.claim.Name, kind, data, options, subresources...)
+	if err != nil || r.dryRun {
+		return err
+	}
+	t.claim, err = r.parse(obj)
+	return err
 }
