@@ -64,6 +64,11 @@ func (c *Cluster) NetworkDriver() (string, error) {
 		// There is no kube-proxy.
 		"        env:\n", fmt.Sprintf("        env:\n        - {name: KUBERNETES_SERVICE_HOST, value: 127.0.0.1}\n        - {name: KUBERNETES_SERVICE_PORT, value: %q}\n", strconv.Itoa(c.Ports[APIServer])),
 	)
+	if err != nil {
+		return "", err
+	}
+	policy, err := c.readReplaced("examples/devicestatus/node-policy/policy.yaml")
+	text = policy + "---\n" + text
 	if err == nil && !strings.Contains(text, "image: "+networkImage+"\n") {
 		err = fmt.Errorf("the manifest of the network driver does not have the image %s of the real node", networkImage)
 	}

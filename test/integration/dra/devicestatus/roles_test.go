@@ -32,8 +32,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 )
 
-// create creates all objects of a manifest.
-func (s *server) create(t *testing.T, manifest string) {
+// createAll creates all objects of a manifest.
+func (s *server) createAll(t *testing.T, manifest string) {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join("testdata", manifest))
 	if err != nil {
@@ -44,6 +44,9 @@ func (s *server) create(t *testing.T, manifest string) {
 		"ServiceAccount":     {Version: "v1", Resource: "serviceaccounts"},
 		"ClusterRole":        {Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles"},
 		"ClusterRoleBinding": {Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterrolebindings"},
+
+		"ValidatingAdmissionPolicy":        {Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicies"},
+		"ValidatingAdmissionPolicyBinding": {Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicybindings"},
 	}
 	for decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(data), 4096); ; {
 		var o unstructured.Unstructured
@@ -71,8 +74,8 @@ func (s *server) create(t *testing.T, manifest string) {
 // testRoles checks that the roles in the manifests are enough, and not too much. Rules
 // hold for all versions of the API.
 func testRoles(t *testing.T, s *server) {
-	s.create(t, "driver.yaml")
-	s.create(t, "workload-controller.yaml")
+	s.createAll(t, "driver.yaml")
+	s.createAll(t, "workload-controller.yaml")
 
 	// The driver in the manifest has another name than the one in the table.
 	const exampleDriver = "driver.example.com"
