@@ -28,6 +28,7 @@ require (
 	github.com/containerd/nri v0.11.0
 	github.com/containerd/ttrpc v1.2.7
 	github.com/containernetworking/cni v1.3.0
+	github.com/containernetworking/plugins v1.9.1
 	github.com/google/go-containerregistry v0.22.1
 	github.com/moby/sys/capability v0.4.0
 	github.com/onsi/ginkgo/v2 v2.28.1
@@ -132,6 +133,5 @@ require (
 	sigs.k8s.io/kustomize/api v0.21.1 // indirect
 	sigs.k8s.io/kustomize/kyaml v0.21.1 // indirect
 	sigs.k8s.io/randfill v1.0.0 // indirect
-
 	tags.cncf.io/container-device-interface/specs-go v1.1.0 // indirect
 )

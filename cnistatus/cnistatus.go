@@ -22,8 +22,8 @@ limitations under the License.
 //     hardware address. What the plugins created on the host is not in there.
 //   - data is the result, in the form of the newest version of the CNI
 //     specification, whatever version the plugins used. So readers need to know
-//     only one form. The paths of sandboxes are left out: they mean something only
-//     on the node, and not for long. Which interface is the container's says
+//     only one form. Paths of sandboxes and sockets, and addresses of PCI devices,
+//     are left out: they mean something only on the node. Which interface is the container's says
 //     networkData.
 //
 // What does not fit into the limits of the API is an error that names the field.
@@ -237,14 +237,14 @@ func (i *Interface) NetworkData() *resourceapi.NetworkDeviceData {
 	return data
 }
 
-// withoutSandboxes returns a result that does not have the paths of the sandboxes in which
-// its interfaces are.
+// withoutSandboxes returns a result that does not have what is only for the node: the paths of the sandboxes in
+// which its interfaces are, those of sockets, and addresses of PCI devices.
 func withoutSandboxes(result *cni.Result) *cni.Result {
 	copied := *result
 	copied.Interfaces = make([]*cni.Interface, 0, len(result.Interfaces))
 	for _, iface := range result.Interfaces {
 		iface = iface.Copy()
-		iface.Sandbox = ""
+		iface.Sandbox, iface.SocketPath, iface.PciID = "", "", ""
 		copied.Interfaces = append(copied.Interfaces, iface)
 	}
 	return &copied

@@ -34,19 +34,19 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"golang.org/x/sys/unix"
 
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	typedv1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/record"
-	draclient "k8s.io/dynamic-resource-allocation/client"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 	"k8s.io/klog/v2"
@@ -114,6 +114,9 @@ func run(ctx context.Context, o options) error {
 		return err
 	}
 	clientConfig.UserAgent = "dra-network-driver"
+	// Writes of status, one for each claim that changes. The default of 5 in a second is too few when many
+	// pods start.
+	clientConfig.QPS, clientConfig.Burst = 50, 100
 	client, err := kubernetes.NewForConfig(clientConfig)
 	if err != nil {
 		return err
@@ -123,7 +126,11 @@ func run(ctx context.Context, o options) error {
 	events.StartRecordingToSink(&typedv1.EventSinkImpl{Interface: client.CoreV1().Events("")})
 
 	registry := prometheus.NewRegistry()
-	d, err := newDriver(o, client, events, registry, cancel)
+	pods, err := driver.NewPodCache(client, o.nodeName)
+	if err != nil {
+		return err
+	}
+	d, err := newDriver(o, client, pods, events, registry, cancel)
 	if err != nil {
 		return err
 	}
@@ -133,6 +140,11 @@ func run(ctx context.Context, o options) error {
 	// Before the kubelet knows the driver: without NRI, claims cannot be prepared.
 	background.Go(func() { driver.NewNRI(d, o.nriSocket).Run(ctx) })
 	background.Go(func() { d.Run(ctx) })
+	background.Go(func() {
+		if err := pods.Run(ctx, d.PodSeen); err != nil {
+			cancel(err)
+		}
+	})
 	if o.checkInterval > 0 {
 		background.Go(func() { periodically(ctx, o.checkInterval, d.Check) })
 	}
@@ -204,26 +216,22 @@ func (o *options) complete() error {
 func (o *options) stateDir() string { return filepath.Join(o.dataDir, "state") }
 func (o *options) cacheDir() string { return filepath.Join(o.dataDir, "cni") }
 
-func newDriver(o options, client kubernetes.Interface, events record.EventBroadcaster, registry prometheus.Registerer, fatal func(error)) (*driver.Driver, error) {
-	// It finds out which version of the API the server has.
-	claims := draclient.New(client)
+func newDriver(o options, client kubernetes.Interface, pods driver.Pods, events record.EventBroadcaster, registry prometheus.Registerer, fatal func(error)) (*driver.Driver, error) {
+	applier := driver.NewApplier(client, o.driverName, o.nodeName)
 	metrics := driver.NewMetrics(registry)
 	return driver.New(driver.Options{
-		Name:     o.driverName,
-		NodeName: o.nodeName,
-		Source:   config.Source{Driver: o.driverName, Dir: o.cniConfDir, AllowConfigInClaims: o.allowConfig},
-		CNI:      driver.NewPluginCNI(strings.Split(o.cniBinDirs, ":"), o.cacheDir(), metrics),
-		Store:    driver.Dir(o.stateDir()),
-		Gate:     driver.CDIGate{Dir: o.cdiDir, Driver: o.driverName},
-		Status:   driver.NewApplier(client, o.driverName, o.nodeName),
-		Pods: func(ctx context.Context, namespace, name string) (*v1.Pod, error) {
-			return client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
-		},
-		Claims: func(ctx context.Context, namespace, name string) (*resourceapi.ResourceClaim, error) {
-			return claims.ResourceClaims(namespace).Get(ctx, name, metav1.GetOptions{})
-		},
+		Name:        o.driverName,
+		NodeName:    o.nodeName,
+		Source:      config.Source{Driver: o.driverName, Dir: o.cniConfDir, AllowConfigInClaims: o.allowConfig},
+		CNI:         driver.NewPluginCNI(strings.Split(o.cniBinDirs, ":"), o.cacheDir(), metrics),
+		Store:       driver.Dir(o.stateDir()),
+		Gate:        driver.CDIGate{Dir: o.cdiDir, Driver: o.driverName},
+		Status:      applier,
+		Pods:        pods,
+		Claims:      applier.Get,
 		Events:      events.NewRecorder(scheme.Scheme, v1.EventSource{Component: o.driverName, Host: o.nodeName}),
 		NetNSExists: isNamespace,
+		Links:       linksIn,
 		Clock:       clock.RealClock{},
 		Metrics:     metrics,
 		Fatal:       fatal,
@@ -253,6 +261,19 @@ func resources(nodeName string, n int) resourceslice.DriverResources {
 func isNamespace(path string) bool {
 	var stat unix.Statfs_t
 	return unix.Statfs(path, &stat) == nil && stat.Type == unix.NSFS_MAGIC
+}
+
+// linksIn returns the names of the interfaces in a network namespace.
+func linksIn(path string) (sets.Set[string], error) {
+	names := sets.New[string]()
+	err := ns.WithNetNSPath(path, func(ns.NetNS) error {
+		links, err := net.Interfaces()
+		for _, link := range links {
+			names.Insert(link.Name)
+		}
+		return err
+	})
+	return names, err
 }
 
 // periodically calls a function until the context is done.

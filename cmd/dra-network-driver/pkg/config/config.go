@@ -23,6 +23,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -58,8 +59,7 @@ type NetworkConfig struct {
 
 	// Network is the name of a CNI network which the node has in the driver's
 	// configuration directory. Exactly one of Network and Config must be set
-	// in the DeviceClass or in the claim. What the class sets is not for the claim
-	// to replace, unless the class allows it.
+	// in the DeviceClass or, if the class allows that, in the claim.
 	Network string `json:"network,omitempty"`
 
 	// Config is a CNI network configuration, with a list of plugins. It
@@ -67,8 +67,8 @@ type NetworkConfig struct {
 	// unless the driver's administrator allows it for claims.
 	Config json.RawMessage `json:"config,omitempty"`
 
-	// AllowNetworkInClaims lets a claim name another network of the node than the one
-	// that the DeviceClass sets. It is only for a DeviceClass.
+	// AllowNetworkInClaims lets a claim name a network of the node, also another one than the
+	// DeviceClass sets. It is only for a DeviceClass.
 	AllowNetworkInClaims bool `json:"allowNetworkInClaims,omitempty"`
 }
 
@@ -146,7 +146,6 @@ func (s *Source) ForResult(allocation *resourceapi.AllocationResult, result reso
 	root := field.NewPath("status", "allocation", "devices", "config")
 	var network, config, iface *field.Path
 	var merged NetworkConfig
-	pinned := false // by the class
 	// Those of the class come first, whatever their order is.
 	for _, ofClass := range []bool{true, false} {
 		for i, c := range allocation.Devices.Config {
@@ -162,7 +161,7 @@ func (s *Source) ForResult(allocation *resourceapi.AllocationResult, result reso
 				return nil, err
 			}
 			if !ofClass {
-				if err := s.checkClaim(decoded, path, merged.AllowNetworkInClaims, pinned); err != nil {
+				if err := s.checkClaim(decoded, path, merged.AllowNetworkInClaims); err != nil {
 					return nil, err
 				}
 			}
@@ -179,7 +178,6 @@ func (s *Source) ForResult(allocation *resourceapi.AllocationResult, result reso
 				merged.Network, network = "", nil
 			}
 		}
-		pinned = network != nil || config != nil
 	}
 	if iface != nil && result.Request != "" && allocatedTo(allocation, s.Driver, result.Request) > 1 {
 		return nil, field.Invalid(iface, merged.InterfaceName, fmt.Sprintf("the request %q has several devices, and they cannot have the same name", result.Request))
@@ -203,19 +201,19 @@ func (s *Source) ForResult(allocation *resourceapi.AllocationResult, result reso
 	return device, nil
 }
 
-// checkClaim checks what a claim must not decide. pinned says that its class has set the
-// network, and allowed that it lets claims replace that.
-func (s *Source) checkClaim(c *NetworkConfig, path *field.Path, allowed, pinned bool) error {
+// checkClaim checks what a claim must not decide. allowed says that its class lets claims choose
+// the network.
+func (s *Source) checkClaim(c *NetworkConfig, path *field.Path, allowed bool) error {
 	if c.AllowNetworkInClaims {
 		return field.Forbidden(path.Child("allowNetworkInClaims"), "only a DeviceClass may have it")
 	}
 	if len(c.Config) > 0 && !s.AllowConfigInClaims {
 		return field.Forbidden(path.Child("config"), "only a DeviceClass may have it, because it decides what runs as root on the node; name a network of the node instead")
 	}
-	if !pinned || allowed {
+	if allowed {
 		return nil
 	}
-	const detail = "the DeviceClass says which network its devices are for; a claim may only have another one if the class has allowNetworkInClaims"
+	const detail = "the DeviceClass says which network its devices are for; a claim may only choose one if the class has allowNetworkInClaims"
 	if c.Network != "" {
 		return field.Forbidden(path.Child("network"), detail)
 	}
@@ -267,7 +265,7 @@ func (s *Source) load(name string) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot read %s on this node: %w", s.Dir, err)
 	}
-	var names []string
+	var broken []string
 	for _, file := range files {
 		data, err := os.ReadFile(file)
 		if err != nil {
@@ -276,16 +274,16 @@ func (s *Source) load(name string) ([]byte, error) {
 		list, err := ParseNetwork(data)
 		if err != nil {
 			// Another network may be broken without harm to this one.
-			names = append(names, fmt.Sprintf("%s (%v)", file, err))
+			broken = append(broken, filepath.Base(file))
 			continue
 		}
 		if list.Name == name {
 			return data, nil
 		}
-		names = append(names, list.Name)
 	}
-	if len(names) == 0 {
-		return nil, fmt.Errorf("this node has no networks in %s", s.Dir)
+	// Which other networks there are is not for everybody who may create a claim.
+	if len(broken) > 0 {
+		return nil, fmt.Errorf("this node has no such network in %s; these files there cannot be read: %s", s.Dir, strings.Join(broken, ", "))
 	}
-	return nil, fmt.Errorf("this node has no such network in %s, it has: %s", s.Dir, strings.Join(names, ", "))
+	return nil, fmt.Errorf("this node has no such network in %s", s.Dir)
 }

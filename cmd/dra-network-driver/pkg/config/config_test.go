@@ -66,7 +66,7 @@ func TestForResult(t *testing.T) {
 	}{
 		{
 			name:    "network of the node",
-			config:  []parameters{{source: claim, json: `{` + header + `, "network": "storage"}`}},
+			config:  []parameters{{source: claim, json: `{` + header + `, "network": "storage"}`}, {source: class, json: `{` + header + `, "allowNetworkInClaims": true}`}},
 			network: `"master": "eth1"`,
 		},
 		{
@@ -81,7 +81,7 @@ func TestForResult(t *testing.T) {
 		},
 		{
 			name:    "inline in the claim, allowed",
-			config:  []parameters{{source: claim, json: `{` + header + `, "config": ` + list + `}`}},
+			config:  []parameters{{source: claim, json: `{` + header + `, "config": ` + list + `}`}, {source: class, json: `{` + header + `, "allowNetworkInClaims": true}`}},
 			allow:   true,
 			network: `"inline"`,
 		},
@@ -149,11 +149,24 @@ func TestForResult(t *testing.T) {
 		{
 			name: "the class leaves it open",
 			config: []parameters{
-				{source: class, json: `{` + header + `, "interfaceName": "a"}`},
+				{source: class, json: `{` + header + `, "interfaceName": "a", "allowNetworkInClaims": true}`},
 				{source: claim, json: `{` + header + `, "network": "storage"}`},
 			},
 			interfaceName: "a",
 			network:       `"storage"`,
+		},
+		{
+			name: "the class says nothing about networks",
+			config: []parameters{
+				{source: class, json: `{` + header + `, "interfaceName": "a"}`},
+				{source: claim, json: `{` + header + `, "network": "storage"}`},
+			},
+			err: "config[2].opaque.parameters.network: Forbidden: the DeviceClass says which network its devices are for; a claim may only choose one if the class has allowNetworkInClaims",
+		},
+		{
+			name:   "a class without parameters",
+			config: []parameters{{source: claim, json: `{` + header + `, "network": "storage"}`}},
+			err:    "config[1].opaque.parameters.network: Forbidden: the DeviceClass says which network",
 		},
 		{
 			name: "other requests and drivers",
@@ -162,6 +175,7 @@ func TestForResult(t *testing.T) {
 				{source: claim, requests: []string{"other"}, json: `{` + header + `, "interfaceName": "other"}`},
 				{source: claim, driver: "other.example.com", json: `{}`},
 				{source: claim, requests: []string{"network"}, json: `{` + header + `, "interfaceName": "mine"}`},
+				{source: class, json: `{` + header + `, "allowNetworkInClaims": true}`},
 			},
 			interfaceName: "mine",
 			network:       `"storage"`,
@@ -173,6 +187,7 @@ func TestForResult(t *testing.T) {
 				{source: claim, requests: []string{"network"}, json: `{` + header + `, "network": "storage"}`},
 				{source: claim, requests: []string{"network/fast"}, json: `{` + header + `, "interfaceName": "fast"}`},
 				{source: claim, requests: []string{"network/slow"}, json: `{` + header + `, "interfaceName": "slow"}`},
+				{source: class, json: `{` + header + `, "allowNetworkInClaims": true}`},
 			},
 			interfaceName: "fast",
 			network:       `"storage"`,
@@ -184,12 +199,12 @@ func TestForResult(t *testing.T) {
 		},
 		{
 			name:   "unknown network",
-			config: []parameters{{source: claim, json: `{` + header + `, "network": "backup"}`}},
-			err:    `status.allocation.devices.config[1].opaque.parameters.network: Invalid value: "backup": this node has no such network in ` + dir + `, it has: storage, ` + dir + `/20-broken.conflist`,
+			config: []parameters{{source: claim, json: `{` + header + `, "network": "backup"}`}, {source: class, json: `{` + header + `, "allowNetworkInClaims": true}`}},
+			err:    `status.allocation.devices.config[1].opaque.parameters.network: Invalid value: "backup": this node has no such network in ` + dir + `; these files there cannot be read: 20-broken.conflist`,
 		},
 		{
 			name:    "several devices, one name",
-			config:  []parameters{{source: claim, json: `{` + header + `, "network": "storage", "interfaceName": "data"}`}},
+			config:  []parameters{{source: claim, json: `{` + header + `, "network": "storage", "interfaceName": "data"}`}, {source: class, json: `{` + header + `, "allowNetworkInClaims": true}`}},
 			results: 2,
 			err:     `parameters.interfaceName: Invalid value: "data": the request "network" has several devices`,
 		},
@@ -255,7 +270,7 @@ func TestForResult(t *testing.T) {
 // TestNoNetworks checks what is said on a node where nobody configured anything.
 func TestNoNetworks(t *testing.T) {
 	source := Source{Driver: driverName, Dir: t.TempDir()}
-	if _, err := source.load("storage"); err == nil || err.Error() != "this node has no networks in "+source.Dir {
+	if _, err := source.load("storage"); err == nil || err.Error() != "this node has no such network in "+source.Dir {
 		t.Errorf("error %v", err)
 	}
 }

@@ -29,9 +29,9 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	"k8s.io/klog/v2"
 
@@ -71,22 +71,23 @@ func (d *Driver) Attach(ctx context.Context, sandbox Sandbox) error {
 
 // connect undoes what it has done unless decide returns true at the end.
 func (d *Driver) connect(ctx context.Context, sandbox Sandbox, decide func() bool) error {
-	if !d.mayHaveClaims(sandbox) {
+	if sandbox.Static || d.isComplete(sandbox.ID) {
 		return nil
 	}
-	pod, err := d.Pods(ctx, sandbox.PodNamespace, sandbox.PodName)
-	if apierrors.IsNotFound(err) {
-		return nil // of the kubelet's own, or deleted by force
-	}
+	pod, err := d.podOf(ctx, sandbox)
 	if err != nil {
 		return fmt.Errorf("cannot find out which network devices pod %s/%s has: %w", sandbox.PodNamespace, sandbox.PodName, err)
 	}
-	if pod.UID != sandbox.PodUID {
-		return nil // the kubelet's own pods have another UID in the API
+	if pod == nil {
+		return nil
 	}
 	names, err := claimNames(pod)
 	if err != nil {
 		return fmt.Errorf("pod %s: %w", klog.KObj(pod), err)
+	}
+	if err := d.checkRecords(sandbox.PodNamespace, names); err != nil {
+		d.Events.Event(pod, v1.EventTypeWarning, EventAttachFailed, err.Error())
+		return err
 	}
 	claims, unlock, err := d.lockClaims(ctx, sandbox.PodNamespace, names)
 	if err == nil {
@@ -206,15 +207,34 @@ func (d *Driver) claimsByName(namespace string, names []string) []*Claim {
 	return claims
 }
 
-// mayHaveClaims returns false if nothing has to be done for the sandbox.
-func (d *Driver) mayHaveClaims(sandbox Sandbox) bool {
+// podOf returns the pod of a sandbox, nil if it is not known and no claim of its namespace is prepared.
+func (d *Driver) podOf(ctx context.Context, sandbox Sandbox) (*v1.Pod, error) {
+	mayHaveClaims := d.mayHaveClaims(sandbox.PodNamespace)
+	ctx, cancel := context.WithTimeout(ctx, podWait)
+	defer cancel()
+	if !mayHaveClaims {
+		cancel() // No reason to wait.
+	}
+	pod, err := d.Pods.Get(ctx, sandbox.PodNamespace, sandbox.PodName, sandbox.PodUID)
+	if err != nil && !mayHaveClaims {
+		return nil, nil
+	}
+	return pod, err
+}
+
+// isComplete returns true if nothing is missing in the sandbox.
+func (d *Driver) isComplete(sandboxID string) bool {
 	d.mutex.Lock()
 	defer d.mutex.Unlock()
-	if d.complete.Has(sandbox.ID) {
-		return false
-	}
+	return d.complete.Has(sandboxID)
+}
+
+// mayHaveClaims returns true if there are claims with devices for pods of the namespace.
+func (d *Driver) mayHaveClaims(namespace string) bool {
+	d.mutex.Lock()
+	defer d.mutex.Unlock()
 	for _, claim := range d.claims {
-		if claim.Namespace == sandbox.PodNamespace && !claim.Released && len(claim.Devices) > 0 {
+		if claim.Namespace == namespace && !claim.Released && len(claim.Devices) > 0 {
 			return true
 		}
 	}
@@ -242,7 +262,11 @@ func (d *Driver) attach(ctx context.Context, claim *Claim, device *Device, sandb
 	if ctx.Err() != nil {
 		return false, errLate
 	}
-	name, err := d.interfaceName(device, sandbox)
+	links, err := d.Links(sandbox.NetNS)
+	if err != nil {
+		return false, fmt.Errorf("cannot look at the interfaces that the pod has already: %w", err)
+	}
+	name, err := d.interfaceName(device, sandbox, links)
 	if err != nil {
 		return false, err
 	}
@@ -315,8 +339,9 @@ func (d *Driver) added(claim *Claim, device *Device, result cnitypes.Result) err
 	return d.Gate.Set(claim)
 }
 
-// interfaceName returns a name which the sandbox does not have yet.
-func (d *Driver) interfaceName(device *Device, sandbox Sandbox) (string, error) {
+// interfaceName returns a name which the sandbox does not have yet. CNI DEL removes whatever has the name,
+// also after an ADD that failed because of it. So links that somebody else made are left alone.
+func (d *Driver) interfaceName(device *Device, sandbox Sandbox, links sets.Set[string]) (string, error) {
 	d.mutex.Lock()
 	defer d.mutex.Unlock()
 	used := make(map[string]*Device)
@@ -331,11 +356,14 @@ func (d *Driver) interfaceName(device *Device, sandbox Sandbox) (string, error) 
 		if other := used[name]; other != nil {
 			return "", fmt.Errorf("the interface name %s is taken by network device %s of the same pod", name, other.Name)
 		}
+		if links.Has(name) {
+			return "", fmt.Errorf("the pod has an interface %s already, which is not one of this driver: choose another interfaceName, or none", name)
+		}
 		return name, nil
 	}
 	for i := 1; ; i++ {
 		name := fmt.Sprintf("net%d", i)
-		if used[name] == nil {
+		if used[name] == nil && !links.Has(name) {
 			return name, nil
 		}
 	}

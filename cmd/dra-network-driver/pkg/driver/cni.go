@@ -24,6 +24,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
 	"slices"
 	"syscall"
 	"time"
@@ -89,13 +90,39 @@ func (groupExec) ExecPlugin(ctx context.Context, path string, config []byte, env
 	}
 }
 
+const (
+	// maxResult is how much a plugin may print as its result. What fits into the status of a device
+	// is much less.
+	maxResult = 1 << 20
+	// maxOutput is how much is kept of what it prints for people.
+	maxOutput = 64 << 10
+)
+
+// limitedBuffer keeps the beginning of what is written to it.
+type limitedBuffer struct {
+	data     []byte
+	limit    int
+	exceeded bool
+}
+
+// Write implements [io.Writer]. It takes everything: a plugin must not fail because of what it says.
+func (b *limitedBuffer) Write(data []byte) (int, error) {
+	keep := min(len(data), b.limit-len(b.data))
+	b.exceeded = b.exceeded || keep < len(data)
+	b.data = append(b.data, data[:keep]...)
+	return len(data), nil
+}
+
 func runGroup(ctx context.Context, path string, config []byte, environ []string) ([]byte, error) {
-	var stdout, stderr bytes.Buffer
+	stdout, stderr := limitedBuffer{limit: maxResult}, limitedBuffer{limit: maxOutput}
 	cmd := exec.CommandContext(ctx, path)
 	cmd.Env = environ
 	cmd.Stdin = bytes.NewReader(config)
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	// The plugin would also get the signal when the thread ends that has started it.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	cmd.Cancel = func() error {
 		err := syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 		if errors.Is(err, syscall.ESRCH) {
@@ -109,14 +136,16 @@ func runGroup(ctx context.Context, path string, config []byte, environ []string)
 		go reap(cmd.Process.Pid)
 	}
 	switch {
+	case stdout.exceeded:
+		return nil, fmt.Errorf("it printed more than %d bytes", maxResult)
 	case err == nil, errors.Is(err, exec.ErrWaitDelay):
 		// A plugin may leave a process that goes on, which has the output open.
-		_, _ = os.Stderr.Write(stderr.Bytes())
-		return stdout.Bytes(), nil
+		_, _ = os.Stderr.Write(stderr.data)
+		return stdout.data, nil
 	case ctx.Err() != nil:
 		return nil, fmt.Errorf("it was ended, because it did not answer: %w", ctx.Err())
 	default:
-		return nil, pluginError(err, stdout.Bytes(), stderr.Bytes())
+		return nil, pluginError(err, stdout.data, stderr.data)
 	}
 }
 

@@ -21,6 +21,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -217,4 +218,68 @@ func TestPluginHangs(t *testing.T) {
 		write(script)
 		expectError(t, p.Del(ctx, network, a), expected)
 	}
+}
+
+// TestPluginOutput covers plugins that print without end, and the one of a driver that gets killed.
+func TestPluginOutput(t *testing.T) {
+	_, ctx := ktesting.NewTestContext(t)
+	script := func(text string) string {
+		path := filepath.Join(t.TempDir(), "plugin")
+		if err := os.WriteFile(path, []byte("#!/bin/sh\n"+text), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	_, err := groupExec{}.ExecPlugin(ctx, script("head -c 5000000 /dev/zero"), nil, nil)
+	expectError(t, err, "it printed more than 1048576 bytes")
+	_, err = groupExec{}.ExecPlugin(ctx, script("head -c 5000000 /dev/zero >&2; exit 1"), nil, nil)
+	if err == nil || len(err.Error()) > 5*maxOutput {
+		t.Errorf("an error of %d bytes", len(fmt.Sprint(err)))
+	}
+	out, err := groupExec{}.ExecPlugin(ctx, script("head -c 1000000 /dev/zero"), nil, nil)
+	if err != nil || len(out) != 1000000 {
+		t.Errorf("%d bytes, %v", len(out), err)
+	}
+}
+
+// TestPluginEndsWithDriver kills a driver while a plugin runs.
+func TestPluginEndsWithDriver(t *testing.T) {
+	const variable = "DRA_NETWORK_TEST_PLUGIN"
+	_, ctx := ktesting.NewTestContext(t)
+	if path := os.Getenv(variable); path != "" {
+		_, err := groupExec{}.ExecPlugin(ctx, path, nil, os.Environ())
+		t.Fatalf("the plugin ended: %v", err)
+	}
+	dir := t.TempDir()
+	plugin, started := filepath.Join(dir, "plugin"), filepath.Join(dir, "started")
+	if err := os.WriteFile(plugin, []byte("#!/bin/sh\necho $$ > "+started+".new; mv "+started+".new "+started+"; exec sleep 1000"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	driver := exec.Command(os.Args[0], "-test.run=^TestPluginEndsWithDriver$")
+	driver.Env = append(os.Environ(), variable+"="+plugin)
+	if err := driver.Start(); err != nil {
+		t.Fatal(err)
+	}
+	eventually := func(what string, done func() bool) {
+		t.Helper()
+		for deadline := time.Now().Add(30 * time.Second); !done(); time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatal(what)
+			}
+		}
+	}
+	var pid []byte
+	eventually("the plugin did not start", func() bool {
+		var err error
+		pid, err = os.ReadFile(started)
+		return err == nil
+	})
+	if err := driver.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = driver.Wait()
+	eventually("the plugin runs although the driver was killed", func() bool {
+		status, err := os.ReadFile(filepath.Join("/proc", strings.TrimSpace(string(pid)), "status"))
+		return err != nil || strings.Contains(string(status), "State:\tZ")
+	})
 }

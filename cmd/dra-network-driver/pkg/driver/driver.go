@@ -51,8 +51,8 @@ import (
 	"sync"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -96,9 +96,6 @@ const (
 	sandboxWorkers = 16
 )
 
-// PodGetter gets pods from the API server.
-type PodGetter func(ctx context.Context, namespace, name string) (*v1.Pod, error)
-
 // ClaimGetter gets claims from the API server.
 type ClaimGetter func(ctx context.Context, namespace, name string) (*resourceapi.ResourceClaim, error)
 
@@ -111,13 +108,15 @@ type Options struct {
 	Store    Store
 	Gate     Gate
 	Status   StatusWriter
-	Pods     PodGetter
+	Pods     Pods
 	Claims   ClaimGetter
 	Events   record.EventRecorder
 	// NetNSExists says whether a path is that of a network namespace.
 	NetNSExists func(path string) bool
-	Clock       clock.Clock
-	Metrics     *Metrics
+	// Links returns the names of the interfaces in a network namespace.
+	Links   func(path string) (sets.Set[string], error)
+	Clock   clock.Clock
+	Metrics *Metrics
 	// Fatal ends the driver when its servers fail.
 	Fatal func(error)
 }
@@ -146,6 +145,9 @@ type Driver struct {
 	claims map[types.UID]*Claim
 	// connected says that the container runtime tells about all pods.
 	connected bool
+	// ours are "<namespace>/<name>" of claims that have devices of this driver, and that were not prepared
+	// when a pod with them was seen.
+	ours sets.Set[string]
 	// complete are the sandboxes in which nothing is missing.
 	complete sets.Set[string]
 	// ending are the sandboxes that are being disconnected, until the channel is closed.
@@ -168,6 +170,8 @@ type Sandbox struct {
 	NetNS string
 	// Running is false if the sandbox has ended, but was not yet removed.
 	Running bool
+	// Static is true for a pod that the kubelet did not get from the API server. It has no claims.
+	Static bool
 }
 
 // New returns a driver that continues where the last one stopped.
@@ -176,6 +180,7 @@ func New(options Options) (*Driver, error) {
 		Options:  options,
 		claims:   make(map[types.UID]*Claim),
 		complete: sets.New[string](),
+		ours:     sets.New[string](),
 		ending:   make(map[string]*ending),
 		running:  make(map[types.UID]string),
 		checks:   make(map[types.UID]context.CancelFunc),
@@ -295,6 +300,17 @@ func (d *Driver) runCNI(ctx context.Context, command string, claim *Claim, a *At
 	set(fmt.Sprintf("CNI %s of interface %s of pod %s/%s", command, a.InterfaceName, a.PodNamespace, a.PodName))
 	defer set("")
 	return run(ctx)
+}
+
+// isGone returns true if the API server says that this very object does not exist. A server that does not
+// have that version of the API, or a proxy in front of it, answers 404, too.
+func isGone(err error, resource, name string) bool {
+	var status apierrors.APIStatus
+	if !apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) || !errors.As(err, &status) {
+		return false
+	}
+	details := status.Status().Details
+	return details != nil && details.Kind == resource && details.Name == name
 }
 
 // get returns a claim, nil if it is not known.

@@ -43,6 +43,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
@@ -81,6 +82,9 @@ type node struct {
 	claimsErr error
 	// podsErr is what asking for any pod returns.
 	podsErr error
+	// links are those that somebody else made in each pod.
+	links    sets.Set[string]
+	linksErr error
 	// podsDeadline is until when that may take.
 	podsDeadline time.Time
 	// fatal is what ended the driver.
@@ -132,15 +136,12 @@ func (n *node) start() {
 			}
 			return nil, apierrors.NewNotFound(resourceapi.Resource("resourceclaims"), name)
 		},
-		Pods: func(ctx context.Context, namespace, name string) (*v1.Pod, error) {
-			n.podsDeadline, _ = ctx.Deadline()
-			if n.podsErr != nil {
-				return nil, n.podsErr
+		Pods: fakePods{n},
+		Links: func(path string) (sets.Set[string], error) {
+			if n.links == nil {
+				return nil, n.linksErr
 			}
-			if pod := n.pods[namespace+"/"+name]; pod != nil {
-				return pod, nil
-			}
-			return nil, apierrors.NewNotFound(v1.Resource("pods"), name)
+			return n.links.Clone(), n.linksErr
 		},
 		Events:      n.events,
 		NetNSExists: func(path string) bool { return n.netns[path] },
@@ -153,6 +154,24 @@ func (n *node) start() {
 	}
 	n.SetConnected(true)
 }
+
+// fakePods are the pods of the node that the driver was told about.
+type fakePods struct{ *node }
+
+func (f fakePods) Get(ctx context.Context, namespace, name string, uid types.UID) (*v1.Pod, error) {
+	f.podsDeadline, _ = ctx.Deadline()
+	if f.podsErr != nil {
+		return nil, f.podsErr
+	}
+	if pod := f.pods[namespace+"/"+name]; pod != nil && pod.UID == uid {
+		return pod, nil
+	}
+	return nil, errUnknownPod
+}
+
+func (f fakePods) List() []*v1.Pod { return slices.Collect(maps.Values(f.pods)) }
+
+func (f fakePods) WaitForSync(context.Context) bool { return true }
 
 type crash struct{}
 
@@ -998,8 +1017,13 @@ func TestOtherPods(t *testing.T) {
 	n.newPod("none")
 	n.newPod("replaced", "claim").UID = "other"
 	n.newPod("host", "claim")
-	for _, pod := range []string{"none", "replaced", "unknown"} {
-		n.mustAttach(n.newSandbox(pod, pod))
+	n.mustAttach(n.newSandbox("none", "none"))
+	for _, pod := range []string{"replaced", "unknown"} {
+		sandbox := n.newSandbox(pod, pod)
+		expectError(t, n.Attach(n.ctx, sandbox), "cannot find out which network devices pod default/"+pod+" has: the API server has not told the driver about the pod")
+		// Those of the kubelet have another UID in the API.
+		sandbox.Static = true
+		n.mustAttach(sandbox)
 	}
 	host := n.newSandbox("host", "host")
 	host.NetNS = ""

@@ -257,6 +257,10 @@ func sandboxOf(pod *api.PodSandbox) Sandbox {
 		PodUID:       types.UID(pod.GetUid()),
 		Running:      true,
 	}
+	// The kubelet says so with each pod.
+	if source := pod.GetAnnotations()["kubernetes.io/config.source"]; source != "" && source != "api" {
+		sandbox.Static = true
+	}
 	for _, namespace := range pod.GetLinux().GetNamespaces() {
 		if namespace.GetType() == "network" {
 			sandbox.NetNS = namespace.GetPath()

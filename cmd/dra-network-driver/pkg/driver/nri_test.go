@@ -264,3 +264,13 @@ func TestNRILostInSynchronize(t *testing.T) {
 		t.Error("connected through a connection that has ended")
 	}
 }
+
+// TestStaticPods covers pods that the kubelet does not get from the API server.
+func TestStaticPods(t *testing.T) {
+	for source, want := range map[string]bool{"": false, "api": false, "file": true, "http": true} {
+		pod := &api.PodSandbox{Annotations: map[string]string{"kubernetes.io/config.source": source}}
+		if got := sandboxOf(pod).Static; got != want {
+			t.Errorf("%q: %v", source, got)
+		}
+	}
+}

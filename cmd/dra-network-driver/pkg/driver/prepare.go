@@ -23,7 +23,6 @@ import (
 	"slices"
 
 	resourceapi "k8s.io/api/resource/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/klog/v2"
@@ -74,6 +73,11 @@ func (d *Driver) prepare(ctx context.Context, claim *resourceapi.ResourceClaim) 
 			return nil, fmt.Errorf("device %s/%s: its network does not work on node %s: %w", result.Pool, result.Device, d.NodeName, err)
 		}
 		this.CDIDeviceIDs = []string{d.Gate.ID(claim.UID, result.Device)}
+		for _, other := range wanted {
+			if device.InterfaceName != "" && other.InterfaceName == device.InterfaceName {
+				return nil, fmt.Errorf("devices %s and %s have the same interfaceName %s", other.Name, result.Device, device.InterfaceName)
+			}
+		}
 		wanted = append(wanted, &Device{Pool: result.Pool, Name: result.Device, InterfaceName: device.InterfaceName, Network: device.Network})
 	}
 
@@ -221,6 +225,7 @@ func (d *Driver) release(ctx context.Context, claim *Claim) error {
 // Reclaim releases claims which are not allocated any more, and about which the kubelet
 // did not tell: it forgets them if it loses its own checkpoint.
 func (d *Driver) Reclaim(ctx context.Context) {
+	d.forgetUnused()
 	d.mutex.Lock()
 	var uids []types.UID
 	for uid, claim := range d.claims {
@@ -268,10 +273,8 @@ func (d *Driver) reclaim(ctx context.Context, uid types.UID) bool {
 
 // allocated asks the API server whether a claim has devices of this node.
 func (d *Driver) allocated(ctx context.Context, claim *Claim) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, claimTimeout)
-	defer cancel()
-	current, err := d.Claims(ctx, claim.Namespace, claim.Name)
-	if apierrors.IsNotFound(err) {
+	current, err := d.getClaim(ctx, claim.Namespace, claim.Name)
+	if isGone(err, "resourceclaims", claim.Name) {
 		return false, nil
 	}
 	if err != nil {

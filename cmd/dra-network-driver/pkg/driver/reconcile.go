@@ -128,7 +128,7 @@ func (d *Driver) writeStatus(ctx context.Context, namespace, name string, uid ty
 	writeCtx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
 	err := d.Status.Apply(writeCtx, namespace, name, uid, devices)
-	result, final := outcome(err)
+	result, final := outcome(err, name)
 	d.Metrics.statusWrites.WithLabelValues(result).Inc()
 	logger := klog.FromContext(ctx).WithValues("claim", klog.KRef(namespace, name), "claimUID", uid)
 	switch {
@@ -171,15 +171,15 @@ func (d *Driver) forget(ctx context.Context, claim *Claim) error {
 
 const resultForbidden = "forbidden"
 
-// outcome says for metrics what became of a write, and whether another try
+// outcome says for metrics what became of a write to the claim of that name, and whether another try
 // would be useless.
-func outcome(err error) (result string, final bool) {
+func outcome(err error, name string) (result string, final bool) {
 	switch {
 	case err == nil:
 		return "success", true
 	case errors.Is(err, ErrStatusDropped):
 		return "dropped", false
-	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
+	case isGone(err, "resourceclaims", name), apierrors.IsConflict(err):
 		return "gone", true // or there is another claim with this name
 	case apierrors.IsForbidden(err), apierrors.HasStatusCause(err, metav1.CauseType(field.ErrorTypeForbidden)):
 		// Who may write which device is decided after the request was let in, and so is

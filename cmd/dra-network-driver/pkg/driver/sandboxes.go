@@ -78,7 +78,7 @@ func (d *Driver) finish(ctx context.Context, ended map[types.UID]sets.Set[string
 	for _, sandbox := range running {
 		// The driver may not have been there when the pod was started.
 		work = append(work, func() {
-			if !d.NetNSExists(sandbox.NetNS) {
+			if !d.Pods.WaitForSync(ctx) || !d.NetNSExists(sandbox.NetNS) {
 				return
 			}
 			if err := d.Attach(ctx, sandbox); err != nil {

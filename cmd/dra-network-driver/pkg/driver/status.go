@@ -46,7 +46,7 @@ type StatusWriter interface {
 // versions of the API, best first. status.devices is the same in all of them.
 var versions = []string{"v1", "v1beta2", "v1beta1"}
 
-// Applier writes by server-side apply.
+// Applier writes by server-side apply, and gets claims, in whatever version of the API the server has.
 //
 // One field manager that applied device by device would lose all but the last:
 // what a manager does not repeat is removed. So each apply has all of them.
@@ -82,8 +82,8 @@ func (a *Applier) Apply(ctx context.Context, namespace, name string, uid types.U
 		return err
 	}
 	stored, err := a.apply(ctx, version, namespace, name, uid, devices)
-	if apierrors.IsNotFound(err) {
-		// Perhaps it is not the claim that is gone, but the version: after an
+	if apierrors.IsNotFound(err) && !isGone(err, "resourceclaims", name) {
+		// It is not the claim that is gone, but perhaps the version: after an
 		// upgrade of the API server.
 		current, discoverErr := a.apiVersion(version)
 		if discoverErr != nil {
@@ -104,6 +104,48 @@ func (a *Applier) Apply(ctx context.Context, namespace, name string, uid types.U
 		}
 	}
 	return nil
+}
+
+// Get gets a claim. Its spec may be incomplete, because some of it differs between versions of the API.
+// The error is one for which isGone is true only if that very claim does not exist.
+func (a *Applier) Get(ctx context.Context, namespace, name string) (*resourceapi.ResourceClaim, error) {
+	version, err := a.apiVersion("")
+	if err != nil {
+		return nil, err
+	}
+	claim, err := a.get(ctx, version, namespace, name)
+	if apierrors.IsNotFound(err) && !isGone(err, "resourceclaims", name) {
+		current, discoverErr := a.apiVersion(version)
+		if discoverErr != nil {
+			return nil, discoverErr
+		}
+		if current != version {
+			claim, err = a.get(ctx, current, namespace, name)
+		}
+	}
+	return claim, err
+}
+
+func (a *Applier) get(ctx context.Context, version, namespace, name string) (*resourceapi.ResourceClaim, error) {
+	var stored runtime.Object
+	var err error
+	switch version {
+	case "v1":
+		return a.client.ResourceV1().ResourceClaims(namespace).Get(ctx, name, metav1.GetOptions{})
+	case "v1beta2":
+		stored, err = a.client.ResourceV1beta2().ResourceClaims(namespace).Get(ctx, name, metav1.GetOptions{})
+	default:
+		stored, err = a.client.ResourceV1beta1().ResourceClaims(namespace).Get(ctx, name, metav1.GetOptions{})
+	}
+	if err != nil {
+		return nil, err
+	}
+	encoded, err := json.Marshal(stored)
+	if err != nil {
+		return nil, err
+	}
+	claim := &resourceapi.ResourceClaim{}
+	return claim, json.Unmarshal(encoded, claim)
 }
 
 // apiVersion returns the best version that is served. It asks the server if it

@@ -19,6 +19,8 @@ package driver
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
+	"net/http"
 	"reflect"
 	"slices"
 	"strings"
@@ -130,12 +132,39 @@ func TestApply(t *testing.T) {
 				if !strings.Contains(string(patch.Patch), `"uid":"uid"`) {
 					t.Errorf("the patch would change another claim of the same name: %s", patch.Patch)
 				}
+				if claim, err := applier.Get(ctx, "default", "claim"); err != nil || claim.UID != "uid" || len(claim.Status.Devices) != 1+len(devices) {
+					t.Errorf("got %+v, %v", claim, err)
+				}
 				stored := get(t, client, patch.GetResource().Version)
 				if expected := append([]resourceapi.AllocatedDeviceStatus{other}, devices...); !reflect.DeepEqual(stored, expected) {
 					t.Errorf("stored:\n got %+v\nwant %+v", stored, expected)
 				}
 			}
 		})
+	}
+}
+
+// noVersion is what a client makes of the answer of a server without that version of the API.
+var noVersion = apierrors.NewGenericServerResponse(http.StatusNotFound, "get", resourceapi.Resource("resourceclaims"), "claim", "404 page not found", 0, true)
+
+// TestIsGone checks which answers say that an object does not exist.
+func TestIsGone(t *testing.T) {
+	for name, tc := range map[string]struct {
+		err  error
+		want bool
+	}{
+		"nothing":        {nil, false},
+		"claim":          {apierrors.NewNotFound(resourceapi.Resource("resourceclaims"), "claim"), true},
+		"wrapped":        {fmt.Errorf("claim: %w", apierrors.NewNotFound(resourceapi.Resource("resourceclaims"), "claim")), true},
+		"other claim":    {apierrors.NewNotFound(resourceapi.Resource("resourceclaims"), "other"), false},
+		"other resource": {apierrors.NewNotFound(resourceapi.Resource("deviceclasses"), "claim"), false},
+		"no version":     {noVersion, false},
+		"no details":     {&apierrors.StatusError{ErrStatus: metav1.Status{Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound}}, false},
+		"refused":        {errors.New("connection refused"), false},
+	} {
+		if got := isGone(tc.err, "resourceclaims", "claim"); got != tc.want {
+			t.Errorf("%s: %v", name, got)
+		}
 	}
 }
 
@@ -149,7 +178,7 @@ func TestApplyAfterUpgrade(t *testing.T) {
 	devices := []resourceapi.AllocatedDeviceStatus{deviceStatus("net-0")}
 	client.PrependReactor("patch", "resourceclaims", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		if action.GetResource().Version == "v1beta1" {
-			return true, nil, apierrors.NewNotFound(resourceapi.Resource("resourceclaims"), "claim")
+			return true, nil, noVersion
 		}
 		return false, nil, nil
 	})
@@ -162,7 +191,7 @@ func TestApplyAfterUpgrade(t *testing.T) {
 		return requests
 	}
 	for _, expected := range [][]string{
-		{"get group", "patch resourceclaims", "get group"}, // the claim may be gone
+		{"get group", "patch resourceclaims", "get group"},
 		{"patch resourceclaims", "get group"},
 	} {
 		if err := applier.Apply(ctx, "default", "claim", "uid", devices); !apierrors.IsNotFound(err) {
@@ -171,6 +200,12 @@ func TestApplyAfterUpgrade(t *testing.T) {
 		if got := slices.DeleteFunc(requests(), func(r string) bool { return r == "get resource" }); !slices.Equal(got, expected) {
 			t.Errorf("requests %q, want %q", got, expected)
 		}
+	}
+	if _, err := applier.Get(ctx, "default", "other"); !isGone(err, "resourceclaims", "other") {
+		t.Errorf("error %v", err)
+	}
+	if got := slices.DeleteFunc(requests(), func(r string) bool { return r == "get resource" }); !slices.Equal(got, []string{"get resourceclaims"}) {
+		t.Errorf("requests for a claim that is gone: %q", got)
 	}
 	failing := errors.New("connection refused")
 	client.PrependReactor("get", "group", func(clienttesting.Action) (bool, runtime.Object, error) { return failing != nil, nil, failing })
