@@ -310,22 +310,25 @@ func TestNetworkDriverRights(t *testing.T) {
 	}
 	const own = "may only write its own"
 	slices := "/apis/resource.k8s.io/" + e.Version + "/resourceslices"
-	slice := func(client *kubernetes.Clientset, node, driver string) error {
+	slice := func(client *kubernetes.Clientset, node, pool, driver string) error {
 		object := e.ResourceSlice("rights", driver, []string{"device"}, "", "")
 		spec := object.Object["spec"].(map[string]any)
 		delete(spec, "allNodes")
 		delete(spec, "nodeSelector")
 		spec["nodeName"] = node
+		spec["pool"].(map[string]any)["name"] = pool
 		data, err := object.MarshalJSON()
 		if err != nil {
 			t.Fatal(err)
 		}
 		return client.RESTClient().Post().AbsPath(slices).Param("dryRun", "All").SetHeader("Content-Type", "application/json").Body(data).Do(e.ctx).Error()
 	}
-	expect("own slice", slice(onNode, cluster.RealNode, cluster.NetworkDriverName), "")
-	expect("slice of another node", slice(onNode, "other", cluster.NetworkDriverName), own)
-	expect("slice of another driver", slice(onNode, cluster.RealNode, cluster.DriverName), own)
-	expect("slice without a node", slice(withoutNode, cluster.RealNode, cluster.NetworkDriverName), "not bound to a node")
+	const onlyNode = "may only write ResourceSlices with this spec.nodeName"
+	expect("own slice", slice(onNode, cluster.RealNode, cluster.RealNode, cluster.NetworkDriverName), "")
+	expect("slice of another node", slice(onNode, "other", "other", cluster.NetworkDriverName), onlyNode)
+	expect("slice of the pool of another node", slice(onNode, cluster.RealNode, "other", cluster.NetworkDriverName), "may only write ResourceSlices of the pool "+cluster.RealNode)
+	expect("slice of another driver", slice(onNode, cluster.RealNode, cluster.RealNode, cluster.DriverName), "may only write ResourceSlices of the driver "+cluster.NetworkDriverName)
+	expect("slice without a node", slice(withoutNode, cluster.RealNode, cluster.RealNode, cluster.NetworkDriverName), "not bound to a node")
 	// Those that exist already: of the driver, for whoever is on another node.
 	existing, err := shared.NewClient(e.ctx)
 	if err != nil {
@@ -339,7 +342,7 @@ func TestNetworkDriverRights(t *testing.T) {
 		return client.RESTClient().Delete().AbsPath(slices, list.Items[0].GetName()).Param("dryRun", "All").Do(e.ctx).Error()
 	}
 	expect("deletion of the own slice", remove(onNode), "")
-	expect("deletion on another node", remove(as("other")), own)
+	expect("deletion on another node", remove(as("other")), onlyNode)
 
 	event := func(client *kubernetes.Clientset, change func(*corev1.Event)) error {
 		object := &corev1.Event{
