@@ -130,7 +130,12 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	d, err := newDriver(o, client, pods, events, registry, cancel)
+	metrics := driver.NewMetrics(registry)
+	slices, err := driver.NewSlices(client, o.driverName, o.nodeName, o.devices, metrics)
+	if err != nil {
+		return err
+	}
+	d, err := newDriver(o, client, pods, events, metrics, cancel)
 	if err != nil {
 		return err
 	}
@@ -140,6 +145,7 @@ func run(ctx context.Context, o options) error {
 	// Before the kubelet knows the driver: without NRI, claims cannot be prepared.
 	background.Go(func() { driver.NewNRI(d, o.nriSocket).Run(ctx) })
 	background.Go(func() { d.Run(ctx) })
+	background.Go(func() { slices.Run(ctx) })
 	background.Go(func() {
 		if err := pods.Run(ctx, d.PodSeen); err != nil {
 			cancel(err)
@@ -179,7 +185,7 @@ func run(ctx context.Context, o options) error {
 			if !d.Connected() {
 				return errors.New("not connected to the container runtime through NRI")
 			}
-			return nil
+			return slices.Check()
 		}
 		stop, err := serve(ctx, o.listen, registry, ready)
 		if err != nil {
@@ -216,9 +222,8 @@ func (o *options) complete() error {
 func (o *options) stateDir() string { return filepath.Join(o.dataDir, "state") }
 func (o *options) cacheDir() string { return filepath.Join(o.dataDir, "cni") }
 
-func newDriver(o options, client kubernetes.Interface, pods driver.Pods, events record.EventBroadcaster, registry prometheus.Registerer, fatal func(error)) (*driver.Driver, error) {
+func newDriver(o options, client kubernetes.Interface, pods driver.Pods, events record.EventBroadcaster, metrics *driver.Metrics, fatal func(error)) (*driver.Driver, error) {
 	applier := driver.NewApplier(client, o.driverName, o.nodeName)
-	metrics := driver.NewMetrics(registry)
 	return driver.New(driver.Options{
 		Name:        o.driverName,
 		NodeName:    o.nodeName,

@@ -83,6 +83,9 @@ func (d *Driver) connect(ctx context.Context, sandbox Sandbox, decide func() boo
 	}
 	names, err := claimNames(pod)
 	if err != nil {
+		if !d.mayHaveClaims(sandbox.PodNamespace) {
+			return nil // Whatever is wrong is for another driver.
+		}
 		return fmt.Errorf("pod %s: %w", klog.KObj(pod), err)
 	}
 	if err := d.checkRecords(sandbox.PodNamespace, names); err != nil {

@@ -28,6 +28,8 @@ type Metrics struct {
 	statusWrites *prometheus.CounterVec
 	attachments  prometheus.Gauge
 	nriConnected prometheus.Gauge
+
+	publishedDevices prometheus.Gauge
 }
 
 // NewMetrics registers the metrics.
@@ -51,7 +53,11 @@ func NewMetrics(registry prometheus.Registerer) *Metrics {
 			Help: "1 while the container runtime tells the driver about pods, else 0.",
 		}),
 	}
-	registry.MustRegister(m.cniDuration, m.statusWrites, m.attachments, m.nriConnected)
+	m.publishedDevices = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "dra_network_published_devices",
+		Help: "Devices of this node that the API server has in ResourceSlices of the driver.",
+	})
+	registry.MustRegister(m.cniDuration, m.statusWrites, m.attachments, m.nriConnected, m.publishedDevices)
 	return m
 }
 
