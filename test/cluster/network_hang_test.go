@@ -27,6 +27,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -302,6 +303,33 @@ func TestNetworkDriverRights(t *testing.T) {
 		return client
 	}
 	onNode, withoutNode := as(cluster.RealNode), as()
+	review, err := onNode.AuthorizationV1().SelfSubjectRulesReviews().Create(e.ctx, &authorizationv1.SelfSubjectRulesReview{
+		Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: e.namespace},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rights []string
+	for _, rule := range review.Status.ResourceRules {
+		// Everybody may ask what he may do.
+		if !slices.ContainsFunc(rule.APIGroups, func(group string) bool {
+			return strings.HasSuffix(group, "ization.k8s.io") || strings.HasSuffix(group, "ication.k8s.io")
+		}) {
+			rights = append(rights, fmt.Sprint(rule.APIGroups, rule.Resources, rule.ResourceNames, rule.Verbs))
+		}
+	}
+	slices.Sort(rights)
+	if want := []string{
+		"[] [events] [] [create patch]",
+		"[] [nodes] [] [get]",
+		"[] [pods] [] [list watch]",
+		"[resource.k8s.io] [resourceclaims/driver] [" + cluster.NetworkDriverName + "] [associated-node:update associated-node:patch]",
+		"[resource.k8s.io] [resourceclaims/status] [] [update patch]",
+		"[resource.k8s.io] [resourceclaims] [] [get]",
+		"[resource.k8s.io] [resourceslices] [] [get list watch create update delete]",
+	}; !slices.Equal(rights, want) {
+		t.Errorf("the driver may\n%s\nwant\n%s", strings.Join(rights, "\n"), strings.Join(want, "\n"))
+	}
 	expect := func(what string, err error, refusal string) {
 		t.Helper()
 		if refusal == "" && err != nil || refusal != "" && (err == nil || !strings.Contains(err.Error(), refusal)) {
@@ -309,7 +337,7 @@ func TestNetworkDriverRights(t *testing.T) {
 		}
 	}
 	const own = "may only write its own"
-	slices := "/apis/resource.k8s.io/" + e.Version + "/resourceslices"
+	path := "/apis/resource.k8s.io/" + e.Version + "/resourceslices"
 	slice := func(client *kubernetes.Clientset, node, pool, driver string) error {
 		object := e.ResourceSlice("rights", driver, []string{"device"}, "", "")
 		spec := object.Object["spec"].(map[string]any)
@@ -321,7 +349,7 @@ func TestNetworkDriverRights(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return client.RESTClient().Post().AbsPath(slices).Param("dryRun", "All").SetHeader("Content-Type", "application/json").Body(data).Do(e.ctx).Error()
+		return client.RESTClient().Post().AbsPath(path).Param("dryRun", "All").SetHeader("Content-Type", "application/json").Body(data).Do(e.ctx).Error()
 	}
 	const onlyNode = "may only write ResourceSlices with this spec.nodeName"
 	expect("own slice", slice(onNode, cluster.RealNode, cluster.RealNode, cluster.NetworkDriverName), "")
@@ -339,7 +367,7 @@ func TestNetworkDriverRights(t *testing.T) {
 		t.Fatalf("the driver has no ResourceSlice: %v", err)
 	}
 	remove := func(client *kubernetes.Clientset) error {
-		return client.RESTClient().Delete().AbsPath(slices, list.Items[0].GetName()).Param("dryRun", "All").Do(e.ctx).Error()
+		return client.RESTClient().Delete().AbsPath(path, list.Items[0].GetName()).Param("dryRun", "All").Do(e.ctx).Error()
 	}
 	expect("deletion of the own slice", remove(onNode), "")
 	expect("deletion on another node", remove(as("other")), onlyNode)
