@@ -97,7 +97,15 @@ func TestTemplatesOnRealNode(t *testing.T) {
 	e := newEnv(t)
 	class := e.devices(2, "real")
 	e.template("shared", class)
-	first, second := e.job("first", 3, templatePod("shared"), nil), e.job("second", 2, templatePod("shared"), nil)
+	job := cluster.Job("first", 3, templatePod("shared"))
+	// For the pod that the test deletes.
+	job.Spec.BackoffLimit = new(int32(1))
+	job, err := e.BatchV1().Jobs(e.namespace).Create(e.ctx, job, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := cluster.Consumer{APIGroup: "batch", Resource: "jobs", Name: job.Name, UID: job.UID}
+	second := e.job("second", 2, templatePod("shared"), nil)
 	e.running("first", 3)
 	e.running("second", 2)
 	firstClaim, firstDevice := e.device("first")
