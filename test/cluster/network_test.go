@@ -27,12 +27,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"kubernetes-dra/hack/pkg/cluster"
 )
@@ -135,6 +137,8 @@ func TestNetworkDriver(t *testing.T) {
 		return nil
 	})
 
+	e.survivesReboot(pods)
+
 	e.scaleNetworkPods(0)
 	e.networkPods(0)
 	e.nothingIsLeft("storage")
@@ -173,6 +177,50 @@ func TestNetworkDriver(t *testing.T) {
 	e.deletePod("broken")
 	e.free("broken")
 	e.nothingIsLeft("broken")
+	e.uninstallNetworkDriver()
+}
+
+// survivesReboot reboots the node. The same pods come back with the same interfaces and addresses, and nobody
+// keeps another address for them.
+func (e *env) survivesReboot(pods []*corev1.Pod) {
+	e.Helper()
+	before, leases := map[types.UID]networkInterface{}, e.leases("storage")
+	for _, pod := range pods {
+		before[pod.UID] = e.interfaceOf(pod)
+	}
+	start := time.Now()
+	if err := shared.Reboot(e.ctx); err != nil {
+		e.Fatal(err)
+	}
+	e.Logf("containerd and kubelet are up %s after the reboot", time.Since(start).Round(time.Second))
+	e.eventually("all containers run again", func() error {
+		for _, pod := range pods {
+			now, err := e.CoreV1().Pods(e.namespace).Get(e.ctx, pod.Name, metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			if now.UID != pod.UID {
+				return fatal{fmt.Errorf("pod %s was replaced", pod.Name)}
+			}
+			status, old := now.Status.ContainerStatuses[0], pod.Status.ContainerStatuses[0]
+			if status.State.Running == nil || status.ContainerID == old.ContainerID {
+				return fmt.Errorf("pod %s: %+v", pod.Name, status)
+			}
+		}
+		return nil
+	})
+	e.Logf("all pods run %s after the reboot", time.Since(start).Round(time.Second))
+	e.networkDriverIsReady()
+	for _, pod := range pods {
+		e.statusIsTrue(pod)
+		if now := e.interfaceOf(pod); !now.equal(before[pod.UID]) {
+			e.Errorf("pod %s had %+v before the reboot, now it has %+v", pod.Name, before[pod.UID], now)
+		}
+	}
+	e.reach(pods[0], pods[1])
+	if now := e.leases("storage"); !slices.Equal(now, leases) {
+		e.Errorf("the addresses %q were taken before the reboot, now %q", leases, now)
+	}
 }
 
 // deployNetworkDriver runs the driver as a DaemonSet, until the end of the test.
@@ -197,6 +245,42 @@ func (e *env) deployNetworkDriver(args ...string) {
 		e.kubectlDelete(manifest)
 	})
 	e.networkDriverIsReady()
+}
+
+// uninstallNetworkDriver checks that nothing is left when the manifest is deleted: no slice, which the kubelet
+// removes after half a minute, no policy, and no file or socket on the node.
+func (e *env) uninstallNetworkDriver() {
+	e.Helper()
+	manifest, err := shared.NetworkDriver()
+	if err != nil {
+		e.Fatal(err)
+	}
+	policies := e.objectNames("validatingadmissionpolicies,validatingadmissionpolicybindings")
+	e.kubectlDelete(manifest)
+	e.eventually("nothing is left of the driver", func() error {
+		list, err := e.Dynamic.Resource(e.Resource("resourceslices")).List(e.ctx, metav1.ListOptions{FieldSelector: "spec.driver=" + cluster.NetworkDriverName})
+		if err != nil || len(list.Items) > 0 {
+			return fmt.Errorf("%d ResourceSlices, %v", len(list.Items), err)
+		}
+		files, err := shared.RunInNode(e.ctx, "find", "/run/cdi", "/var/lib/kubelet", "/var/lib/cni", "-path", "*"+cluster.NetworkDriverName+"*", "!", "-type", "d")
+		if err != nil || files != "" {
+			return fmt.Errorf("files %s, %v", files, err)
+		}
+		return nil
+	})
+	if left := e.objectNames("validatingadmissionpolicies,validatingadmissionpolicybindings"); slices.Equal(left, policies) || slices.ContainsFunc(left, func(name string) bool { return strings.Contains(name, "dra-") }) {
+		e.Errorf("the policies %q are left of %q", left, policies)
+	}
+}
+
+// objectNames are those of all objects of some kinds that are not of a namespace.
+func (e *env) objectNames(kinds string) []string {
+	e.Helper()
+	out, err := shared.KubectlCommand(e.ctx, "get", kinds, "-o", "name").Output()
+	if err != nil {
+		e.Fatal(err)
+	}
+	return strings.Fields(string(out))
 }
 
 func (e *env) explainNetworkDriver() {

@@ -168,6 +168,23 @@ func (c *testCluster) KillContainerd(ctx context.Context) error {
 	}
 }
 
+// Reboot ends all processes of the real node at once, and what it had in memory only. It returns when its
+// kubelet is healthy.
+func (c *testCluster) Reboot(ctx context.Context) error {
+	node := []string{cluster.Containerd, cluster.Kubelet, cluster.Driver}
+	for _, component := range slices.Backward(node) {
+		if err := c.Kill(ctx, component); err != nil {
+			return err
+		}
+	}
+	for _, component := range node {
+		if err := c.Start(ctx, component, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Memory is how much memory a component has, in bytes: its resident set.
 func (c *testCluster) Memory(component string) (int64, error) {
 	pids, err := c.named(component)

@@ -306,7 +306,7 @@ func (c *Cluster) Start(ctx context.Context, component string, gates map[string]
 	case Kwok:
 		return simulatedNodes{c}.startKwok(ctx)
 	case Containerd:
-		return errors.New("the real node ends with its containerd")
+		return c.node().boot(ctx)
 	}
 	return controlPlane{c}.startComponent(ctx, component, gates)
 }

@@ -148,7 +148,7 @@ func (c *Cluster) archives(ctx context.Context) ([]string, error) {
 	if !c.Options.Bare {
 		images = append(images,
 			image.Image{Names: []string{ShellImage}, Shell: true, Command: []string{"sh"}},
-			image.Image{Names: []string{networkImage}, Programs: map[string]string{"/" + NetworkDaemonSet: c.Own(NetworkDaemonSet)}},
+			image.Image{Names: []string{NetworkImage}, Programs: map[string]string{"/" + NetworkDaemonSet: c.Own(NetworkDaemonSet)}},
 		)
 	}
 	archives := slices.Clone(c.Options.Archives)
@@ -243,6 +243,23 @@ func (n realNode) startContainerd(ctx context.Context) error {
 	}
 	c.Log("containerd (%s) is healthy after %s", snapshotter, since(start))
 	return nil
+}
+
+// boot starts a node that has ended with its containerd. As on a machine that was rebooted, what was in
+// memory only is gone.
+func (n realNode) boot(ctx context.Context) error {
+	for _, dir := range n.c.private() {
+		if !strings.HasPrefix(dir, "/run/") {
+			continue
+		}
+		if err := os.RemoveAll(n.dir("root", dir)); err != nil {
+			return err
+		}
+	}
+	if err := n.prepare(ctx); err != nil {
+		return err
+	}
+	return n.startContainerd(ctx)
 }
 
 // script is that of process 1 of the node: it waits for the children of those that ended.

@@ -26,6 +26,7 @@ import (
 	"sync/atomic"
 
 	cnitypes "github.com/containernetworking/cni/pkg/types"
+	"github.com/containernetworking/cni/pkg/types/create"
 
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -283,6 +284,11 @@ func (d *Driver) attach(ctx context.Context, claim *Claim, device *Device, sandb
 			NetNS:         sandbox.NetNS,
 			InterfaceName: name,
 		}
+		if f := device.Former; f != nil && f.PodUID == sandbox.PodUID {
+			device.Attachment.Former = f
+		}
+		// Once: if somebody else has got the address meanwhile, the next attempt takes another one.
+		device.Former = nil
 	})
 	if err != nil {
 		d.mutex.Lock()
@@ -378,7 +384,11 @@ func (d *Driver) interfaceName(device *Device, sandbox Sandbox, links sets.Set[s
 func (d *Driver) detach(ctx context.Context, claim *Claim, device *Device, after *Ready) error {
 	a := device.Attachment
 	logger := klog.FromContext(ctx).WithValues("claim", klog.KRef(claim.Namespace, claim.Name), "device", device.Name, "pod", klog.KRef(a.PodNamespace, a.PodName), "interface", a.InterfaceName)
+	former := formerOf(a)
 	err := d.change(claim, func() {
+		if former != nil {
+			device.Former = former
+		}
 		a.Phase, a.Result = Deleting, nil
 		d.complete.Delete(a.SandboxID)
 		if after != nil {
@@ -415,6 +425,19 @@ func (d *Driver) detach(ctx context.Context, claim *Claim, device *Device, after
 			device.Ready = nil
 		}
 	})
+}
+
+// formerOf returns what the pod of an attachment has, nil if that is not known.
+func formerOf(a *Attachment) *Former {
+	if a.Phase != Added {
+		return nil
+	}
+	result, err := create.CreateFromBytes(a.Result)
+	var status resourceapi.AllocatedDeviceStatus
+	if err != nil || cnistatus.Write(&status, result, a.InterfaceName) != nil || status.NetworkData == nil {
+		return nil
+	}
+	return &Former{PodUID: a.PodUID, IPs: status.NetworkData.IPs, MAC: status.NetworkData.HardwareAddress}
 }
 
 // ending is a sandbox that is being disconnected.

@@ -267,7 +267,7 @@ func (p *PluginCNI) run(command string, network []byte, run func(*libcni.Network
 }
 
 func runtimeConf(a *Attachment) *libcni.RuntimeConf {
-	return &libcni.RuntimeConf{
+	conf := &libcni.RuntimeConf{
 		ContainerID: a.SandboxID,
 		NetNS:       a.NetNS,
 		IfName:      a.InterfaceName,
@@ -280,4 +280,9 @@ func runtimeConf(a *Attachment) *libcni.RuntimeConf {
 			{"K8S_POD_UID", string(a.PodUID)},
 		},
 	}
+	if f := a.Former; f != nil {
+		// The library passes them on to plugins with these capabilities.
+		conf.CapabilityArgs = map[string]any{"ips": f.IPs, "mac": f.MAC}
+	}
+	return conf
 }

@@ -48,6 +48,7 @@ dir=$(dirname "$0")
 case $conf in *prevResult*) prev=" prevResult";; esac
 case $conf in *0a:00:00:00:00:0b*) prev="$prev of bridge";; esac
 case $conf in *0a:00:00:00:00:0c*) prev="$prev of container";; esac
+case $conf in *runtimeConfig*) prev="$prev $(echo "$conf" | sed 's/.*"runtimeConfig":\({[^}]*}\).*/\1/')";; esac
 echo "$CNI_COMMAND $CNI_CONTAINERID $CNI_NETNS $CNI_IFNAME $CNI_ARGS$prev" >>"$dir/log"
 if [ -e "$dir/fail" ]; then
   echo '{"cniVersion": "1.0.0", "code": 999, "msg": "no such master"}'
@@ -106,6 +107,18 @@ func TestPluginCNI(t *testing.T) {
 				}
 			}
 
+			// Only a plugin that says that it can hears what a pod had before.
+			a.Former = &Former{IPs: []string{"10.0.0.1/24"}, MAC: "02:00:00:00:00:01"}
+			for _, capabilities := range []string{"", `, "capabilities": {"ips": true, "mac": true}`} {
+				network := []byte(fmt.Sprintf(`{"cniVersion": %q, "name": "again", "plugins": [{"type": "recorder"%s}]}`, version, capabilities))
+				if _, err := p.Add(ctx, network, a); err != nil {
+					t.Fatal(err)
+				}
+				if err := p.Del(ctx, network, a); err != nil {
+					t.Fatal(err)
+				}
+			}
+
 			// The bridge's address may have changed since.
 			expected := []string{"ADD sandbox /run/netns/x net1 " + args}
 			prev := ""
@@ -118,6 +131,13 @@ func TestPluginCNI(t *testing.T) {
 				"DEL sandbox /run/netns/x net2 "+args,
 				"DEL sandbox /run/netns/x net1 "+args+prev,
 				"DEL sandbox /run/netns/x net1 "+args,
+			)
+			again := ` {"ips":["10.0.0.1/24"],"mac":"02:00:00:00:00:01"}`
+			expected = append(expected,
+				"ADD sandbox /run/netns/x net1 "+args,
+				"DEL sandbox /run/netns/x net1 "+args+prev,
+				"ADD sandbox /run/netns/x net1 "+args+again,
+				"DEL sandbox /run/netns/x net1 "+args+prev+again,
 			)
 			log, err := os.ReadFile(filepath.Join(dir, "log"))
 			if err != nil {
@@ -142,7 +162,7 @@ func TestPluginCNI(t *testing.T) {
 					}
 				}
 			}
-			if counts["ADD success"] != 1 || counts["ADD error"] != 1 || counts["DEL success"] != 3 {
+			if counts["ADD success"] != 3 || counts["ADD error"] != 1 || counts["DEL success"] != 5 {
 				t.Errorf("metrics %v", counts)
 			}
 		})

@@ -263,7 +263,8 @@ type fakeCNI struct {
 	crashAfterAdd  bool
 	crashBeforeDel bool
 	duringAdd      func()
-	addresses      int // of each interface, 1 if 0
+	addresses      int      // of each interface, 1 if 0
+	former         []Former // what was asked for
 }
 
 func (f *fakeCNI) Validate(context.Context, []byte) error { return f.validateErr }
@@ -299,6 +300,13 @@ func (f *fakeCNI) Add(ctx context.Context, _ []byte, a *Attachment) (cnitypes.Re
 		panic("a second interface " + key)
 	}
 	address := ""
+	if a.Former != nil {
+		f.former = append(f.former, *a.Former)
+		address, _, _ = strings.Cut(a.Former.IPs[0], "/")
+		if f.leases[address] != "" {
+			return nil, fmt.Errorf("address %s is taken", address)
+		}
+	}
 	for i := 1; address == "" || f.leases[address] != ""; i++ {
 		address = fmt.Sprintf("10.0.0.%d", i)
 	}
@@ -992,6 +1000,57 @@ func TestOtherSandbox(t *testing.T) {
 	n.drain()
 	n.expectInterfaces("second/net1")
 	n.expectReported(claim, "net-0 Ready=True Attached net1 10.0.0.1/24 02:00:00:00:00:01")
+}
+
+// TestSameAddressAgain reboots the node: its pods come back in another order, and each asks for the address
+// that it had.
+func TestSameAddressAgain(t *testing.T) {
+	n := newNode(t)
+	claims := map[string]*resourceapi.ResourceClaim{}
+	for i, name := range []string{"first", "second", "third"} {
+		claims[name] = n.newClaim(name, fmt.Sprintf("net-%d", i))
+		n.newPod(name, name)
+		n.mustPrepare(claims[name])
+		n.mustAttach(n.newSandbox(name, name))
+	}
+	clear(n.netns)
+	n.start()
+	n.Synchronize(nil)(n.ctx)
+	n.drain()
+	n.expectInterfaces()
+
+	// Somebody whom nobody knew is faster than the third.
+	taken := n.newClaim("taken", "net-9")
+	n.newPod("taken", "taken")
+	n.mustPrepare(taken)
+	n.mustAttach(n.newSandbox("second", "second-2"))
+	n.mustAttach(n.newSandbox("first", "first-2"))
+	n.mustAttach(n.newSandbox("taken", "taken"))
+	expectError(t, n.Attach(n.ctx, n.newSandbox("third", "third-2")), "address 10.0.0.3 is taken")
+	n.mustAttach(n.newSandbox("third", "third-3"))
+	n.drain()
+	for name, address := range map[string]string{"first": "10.0.0.1", "second": "10.0.0.2", "taken": "10.0.0.3", "third": "10.0.0.4"} {
+		if n.cni.leases[address] == "" || !strings.HasPrefix(n.cni.leases[address], name) {
+			t.Errorf("%s is that of %q, want %s", address, n.cni.leases[address], name)
+		}
+	}
+	want := []Former{}
+	for i, name := range []string{"second", "first", "third"} {
+		want = append(want, Former{PodUID: types.UID("uid-" + name), IPs: []string{fmt.Sprintf("10.0.0.%d/24", []int{2, 1, 3}[i])}, MAC: "02:00:00:00:00:01"})
+	}
+	if !reflect.DeepEqual(n.cni.former, want) {
+		t.Errorf("asked for %+v, want %+v", n.cni.former, want)
+	}
+
+	// Another pod of the same claim does not inherit it.
+	if err := n.Detach(n.ctx, "first-2"); err != nil {
+		t.Fatal(err)
+	}
+	n.newPod("heir", "first")
+	n.mustAttach(n.newSandbox("heir", "heir"))
+	if len(n.cni.former) != len(want) {
+		t.Errorf("the heir asked for %+v", n.cni.former[len(want):])
+	}
 }
 
 func TestOnePodAtATime(t *testing.T) {

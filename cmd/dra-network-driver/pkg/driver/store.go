@@ -67,18 +67,31 @@ type Device struct {
 	Attachment *Attachment `json:"attachment,omitempty"`
 	// Ready is nil as long as there is nothing to report.
 	Ready *Ready `json:"ready,omitempty"`
+	// Former is what the last pod had that was detached, until the next is attached.
+	Former *Former `json:"former,omitempty"`
+}
+
+// Former is what a pod had on an interface. If it gets another sandbox, because the node was rebooted or the
+// sandbox failed, then it asks for the same again. Networks whose plugins have the capabilities "ips" and
+// "mac" hear of that, see the conventions of the CNI project.
+type Former struct {
+	PodUID types.UID `json:"podUID"`
+	IPs    []string  `json:"ips,omitempty"`
+	MAC    string    `json:"mac,omitempty"`
 }
 
 // Attachment is the interface of a device in the network namespace of a pod.
 type Attachment struct {
-	Phase         Phase           `json:"phase"`
-	PodNamespace  string          `json:"podNamespace"`
-	PodName       string          `json:"podName"`
-	PodUID        types.UID       `json:"podUID"`
-	SandboxID     string          `json:"sandboxID"`
-	NetNS         string          `json:"netNS"`
-	InterfaceName string          `json:"interfaceName"`
-	Result        json.RawMessage `json:"result,omitempty"`
+	Phase         Phase     `json:"phase"`
+	PodNamespace  string    `json:"podNamespace"`
+	PodName       string    `json:"podName"`
+	PodUID        types.UID `json:"podUID"`
+	SandboxID     string    `json:"sandboxID"`
+	NetNS         string    `json:"netNS"`
+	InterfaceName string    `json:"interfaceName"`
+	// Former is what the interface should have again, if anything.
+	Former *Former         `json:"former,omitempty"`
+	Result json.RawMessage `json:"result,omitempty"`
 }
 
 // Ready is the condition of a device.
