@@ -24,6 +24,7 @@ import (
 
 	"golang.org/x/mod/module"
 
+	"kubernetes-dra/hack/pkg/cluster"
 	"kubernetes-dra/hack/pkg/dist/debian"
 	"kubernetes-dra/hack/pkg/dist/release"
 	"kubernetes-dra/hack/pkg/tree"
@@ -88,6 +89,7 @@ func runRelease(ctx context.Context, args []string) error {
 		RuntimeConfig: t.Release.RuntimeConfig,
 		StandIns:      standIns,
 		ProxyBase:     base,
+		Addons:        []release.Addon{{Dir: t.Repo, Package: "./cmd/" + cluster.NetworkDaemonSet, Image: cluster.NetworkImage, Manifests: "cmd/" + cluster.NetworkDaemonSet + "/deploy"}},
 		Untested:      why,
 
 		IgnoredPreflightErrors: t.Release.IgnoredPreflightErrors,

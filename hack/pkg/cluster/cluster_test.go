@@ -680,7 +680,7 @@ func TestNetworkDriverOfTwo(t *testing.T) {
 			t.Errorf("the driver does not listen on %s:\n%s", address, manifest)
 		}
 		host, port, _ := strings.Cut(address, ":")
-		if strings.Count(manifest, "httpGet: {host: "+host+", port: "+port+", path: ") != 2 {
+		if strings.Count(manifest, "host: "+host+"\n") != 2 || strings.Count(manifest, "port: "+port+"\n") != 2 {
 			t.Errorf("want two probes of %s:\n%s", address, manifest)
 		}
 	}

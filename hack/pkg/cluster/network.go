@@ -17,12 +17,16 @@ limitations under the License.
 package cluster
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+
+	"sigs.k8s.io/kustomize/api/krusty"
+	"sigs.k8s.io/kustomize/kyaml/filesys"
 
 	"kubernetes-dra/hack/pkg/tools"
 )
@@ -34,7 +38,8 @@ const (
 	// NetworkDaemonSet is also the name of the program, the service account and the roles.
 	NetworkDaemonSet = "dra-network-driver"
 
-	networkImage = "registry.example.com/dra-network-driver:v0.1.0"
+	// NetworkImage is the image of the driver.
+	NetworkImage = "registry.example.com/dra-network-driver:v0.1.0"
 	// networkConfigs is where the driver looks for configurations on its node.
 	networkConfigs = "/etc/cni/dra-network.d"
 )
@@ -48,31 +53,33 @@ func (c *Cluster) NetworkDriverURL(path string) string {
 	return fmt.Sprintf("http://127.0.0.1:%d%s", c.Ports[NetworkDaemonSet], path)
 }
 
-// NetworkDriver is the manifest of the driver for the real node, which has its own
-// places for what is the machine's otherwise.
+// NetworkDriver is what "kubectl apply -k" makes of the driver's manifests for the real node.
 func (c *Cluster) NetworkDriver() (string, error) {
-	text, err := c.readReplaced("cmd/dra-network-driver/deploy/driver.yaml",
-		"hostPath: {path: /opt/cni/bin}", "hostPath: {path: "+tools.Dir(c.Options.Repo)+"}",
-		"hostPath: {path: /var/run/cdi,", "hostPath: {path: "+cdiDir+",",
-		"hostPath: {path: /var/run/nri}", "hostPath: {path: "+filepath.Dir(nriSocket)+"}",
-		"mountPath: /var/run/netns", "mountPath: "+netNSDir,
-		"hostPath: {path: /var/run/netns,", "hostPath: {path: "+netNSDir+",",
-		"      serviceAccountName:", "      nodeSelector: {"+TypeLabel+": real}\n      serviceAccountName:",
-		// The nodes of all clusters have the network of this machine.
-		"host: 127.0.0.1, port: 9177,", fmt.Sprintf("host: 127.0.0.1, port: %d,", c.Ports[NetworkDaemonSet]),
-		"        - --devices=16\n", fmt.Sprintf("        - --devices=16\n        - --listen=127.0.0.1:%d\n", c.Ports[NetworkDaemonSet]),
-		// There is no kube-proxy.
-		"        env:\n", fmt.Sprintf("        env:\n        - {name: KUBERNETES_SERVICE_HOST, value: 127.0.0.1}\n        - {name: KUBERNETES_SERVICE_PORT, value: %q}\n", strconv.Itoa(c.Ports[APIServer])),
-	)
+	dir := c.path("config", NetworkDaemonSet)
+	deploy, err := filepath.Rel(dir, filepath.Join(c.Options.Repo, "cmd/dra-network-driver/deploy"))
 	if err != nil {
 		return "", err
 	}
-	policy, err := c.readReplaced("examples/devicestatus/node-policy/policy.yaml")
-	text = policy + "---\n" + text
-	if err == nil && !strings.Contains(text, "image: "+networkImage+"\n") {
-		err = fmt.Errorf("the manifest of the network driver does not have the image %s of the real node", networkImage)
+	port := c.Ports[NetworkDaemonSet]
+	text, err := render("network-driver.yaml", map[string]any{
+		"Deploy": filepath.ToSlash(deploy), "Listen": fmt.Sprintf("127.0.0.1:%d", port), "Port": port, "APIServer": c.Ports[APIServer],
+		"NodeLabel": TypeLabel, "NetNS": netNSDir, "CDI": cdiDir, "NRI": filepath.Dir(nriSocket), "Plugins": tools.Dir(c.Options.Repo),
+	})
+	if err != nil {
+		return "", err
 	}
-	return text, err
+	if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(text), 0o600)); err != nil {
+		return "", err
+	}
+	objects, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), dir)
+	if err != nil {
+		return "", fmt.Errorf("manifests of the network driver: %w", err)
+	}
+	manifest, err := objects.AsYaml()
+	if err == nil && !strings.Contains(string(manifest), "image: "+NetworkImage+"\n") {
+		err = fmt.Errorf("the manifest of the network driver does not have the image %s of the real node", NetworkImage)
+	}
+	return string(manifest), err
 }
 
 // NetworkExample is the manifest of two pods with a second interface, in a version of the

@@ -89,6 +89,8 @@ type Options struct {
 	// ProxyBase is what the image of kube-proxy has beside kube-proxy: the
 	// programs that it executes.
 	ProxyBase func(ctx context.Context, arch string) (*ProxyBase, error)
+	// Addons are programs of this repository that the release has beside Kubernetes.
+	Addons []Addon
 	// Untested says why the tree is not the one that its tests passed on, if it is not.
 	Untested string
 }
@@ -128,6 +130,16 @@ func Build(ctx context.Context, o Options) error {
 	for _, arch := range o.Architectures {
 		if err := o.server(ctx, fresh, arch); err != nil {
 			return fmt.Errorf("linux/%s: %w", arch, err)
+		}
+		for _, addon := range o.Addons {
+			if err := addon.image(ctx, fresh, arch); err != nil {
+				return fmt.Errorf("linux/%s: %w", arch, err)
+			}
+		}
+	}
+	for _, addon := range o.Addons {
+		if err := addon.manifests(fresh); err != nil {
+			return err
 		}
 	}
 	if err := o.configurations(fresh); err != nil {

@@ -71,7 +71,9 @@ func newOptions(t *testing.T) Options {
 		"staging/src/k8s.io/api/go.mod": "module k8s.io/api\n\ngo 1.26.0\n",
 		"staging/src/k8s.io/api/api.go": "package api\n",
 	}
-	for _, name := range binaries.Names {
+	files["deploy/kustomization.yaml"] = "resources: [pod.yaml]\n"
+	files["deploy/pod.yaml"] = "apiVersion: v1\nkind: Pod\nmetadata: {name: addon}\nspec:\n  containers:\n  - {name: addon, image: \"example.com/addon:v1\"}\n"
+	for _, name := range append([]string{"addon"}, binaries.Names...) {
 		files["cmd/"+name+"/main.go"] = "package main\n\nimport (\n\t\"golang.org/x/mod/semver\"\n\t_ \"k8s.io/api\"\n)\n\nfunc main() { println(\"" + name + "\", semver.Major(\"v1\")) }\n"
 	}
 	for name, content := range files {
@@ -94,6 +96,7 @@ func newOptions(t *testing.T) Options {
 		IgnoredPreflightErrors: []string{"C"},
 		StandIns:               []StandIn{{Module: "k8s.io/api", Version: "v0.36.2", Sum: "h1:12=", For: "v0.36.3", Why: "the same source"}},
 		ProxyBase:              newBase,
+		Addons:                 []Addon{{Dir: tree, Package: "./cmd/addon", Image: "example.com/addon:v1", Manifests: "deploy"}},
 	}
 }
 
@@ -197,7 +200,7 @@ func TestBuild(t *testing.T) {
 		}
 	}
 	want := []string{
-		"SHA512SUMS", "UNTESTED", "kind.yaml", "kubeadm.yaml", "kubernetes-server-linux-amd64.spdx.json", "kubernetes-server-linux-amd64.tar.gz",
+		"SHA512SUMS", "UNTESTED", "addon-linux-amd64.tar", "addon-linux-arm64.tar", "addon.yaml", "kind.yaml", "kubeadm.yaml", "kubernetes-server-linux-amd64.spdx.json", "kubernetes-server-linux-amd64.tar.gz",
 		"kubernetes-server-linux-arm64.spdx.json", "kubernetes-server-linux-arm64.tar.gz",
 	}
 	if !slices.Equal(files, want) {
@@ -210,6 +213,15 @@ func TestBuild(t *testing.T) {
 	}
 	for arch, machine := range map[string]string{"amd64": "Advanced Micro Devices X86-64", "arm64": "AArch64"} {
 		t.Run(arch, func(t *testing.T) { checkTarball(t, o, arch, machine) })
+		files := imageFiles(t, filepath.Join(o.Output, "addon-linux-"+arch+".tar"), "example.com/addon:v1", arch, "/addon")
+		for _, want := range []string{"addon", "LICENSES/LICENSE", "LICENSES/vendor/golang.org/x/mod/LICENSE"} {
+			if len(files[want]) == 0 {
+				t.Errorf("the addon for %s has no %s", arch, want)
+			}
+		}
+	}
+	if text := string(readFile(t, o.Output, "addon.yaml")); !strings.Contains(text, "image: example.com/addon:v1\n") {
+		t.Errorf("got manifest %s", text)
 	}
 	if left, err := filepath.Glob(o.Output + ".*"); err != nil || !slices.Equal(left, []string{o.Output + ".lock"}) {
 		t.Errorf("left: %q, %v", left, err)
@@ -265,33 +277,8 @@ func checkImage(t *testing.T, bin, component, arch string) {
 		t.Errorf("tag of %s: %q", component, tag)
 	}
 	for _, repository := range []string{component, component + "-" + arch} {
-		tag, err := name.NewTag("registry.k8s.io/" + repository + ":v1.36.3_dra.1")
-		if err != nil {
-			t.Fatal(err)
-		}
-		image, err := tarball.ImageFromPath(filepath.Join(bin, component+".tar"), &tag)
-		if err != nil {
-			t.Fatal(err)
-		}
-		config, err := image.ConfigFile()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if config.OS != "linux" || config.Architecture != arch || !slices.Equal(config.Config.Entrypoint, []string{"/usr/local/bin/" + component}) {
-			t.Errorf("unexpected configuration of %s: %+v", tag, config)
-		}
-		files := map[string][]byte{}
-		for r := tar.NewReader(mutate.Extract(image)); ; {
-			header, err := r.Next()
-			if errors.Is(err, io.EOF) {
-				break
-			} else if err != nil {
-				t.Fatal(err)
-			}
-			if files[header.Name], err = io.ReadAll(r); err != nil {
-				t.Fatal(err)
-			}
-		}
+		tag := "registry.k8s.io/" + repository + ":v1.36.3_dra.1"
+		files := imageFiles(t, filepath.Join(bin, component+".tar"), tag, arch, "/usr/local/bin/"+component)
 		nft, want := string(files["usr/sbin/nft"]), ""
 		if component == "kube-proxy" {
 			want = "nft for " + arch
@@ -304,6 +291,38 @@ func checkImage(t *testing.T, bin, component, arch string) {
 		}
 		if !x509.NewCertPool().AppendCertsFromPEM(files["etc/ssl/certs/ca-certificates.crt"]) {
 			t.Errorf("%s has no certificates", tag)
+		}
+	}
+}
+
+// imageFiles returns what is in an image that is in an archive under a name, for an architecture.
+func imageFiles(t *testing.T, archive, tag, arch, entrypoint string) map[string][]byte {
+	t.Helper()
+	parsed, err := name.NewTag(tag)
+	if err != nil {
+		t.Fatal(err)
+	}
+	image, err := tarball.ImageFromPath(archive, &parsed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := image.ConfigFile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if config.OS != "linux" || config.Architecture != arch || !slices.Equal(config.Config.Entrypoint, []string{entrypoint}) {
+		t.Errorf("unexpected configuration of %s: %+v", tag, config)
+	}
+	files := map[string][]byte{}
+	for r := tar.NewReader(mutate.Extract(image)); ; {
+		header, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return files
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if files[header.Name], err = io.ReadAll(r); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

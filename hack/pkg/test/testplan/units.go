@@ -77,7 +77,7 @@ const scheme = "keys 1"
 var (
 	unitFlags        = []string{"timeout=20m"}
 	integrationFlags = []string{"timeout=40m"}
-	clusterFlags     = []string{"timeout=40m"}
+	clusterFlags     = []string{"timeout=60m"}
 )
 
 // A Unit is what a recorded result is about: a package in a mode.
