@@ -28,7 +28,6 @@ import (
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	resourcev1beta1 "k8s.io/api/resource/v1beta1"
@@ -98,11 +97,6 @@ func TestDeploy(t *testing.T) {
 					t.Errorf("the driver has no flag --%s", name)
 				}
 			}
-		case *corev1.ConfigMap:
-			want := map[string]string{"driver": driverName, "serviceAccount": "dra-network/dra-network-driver"}
-			if _, found := object.Labels["dra-node-driver"]; !found || object.Namespace != "kube-system" || !maps.Equal(object.Data, want) {
-				t.Errorf("%+v", object)
-			}
 		case *rbacv1.ClusterRole:
 			// The contract of upstream 1.36: nothing wider than the own
 			// driver and the own node.
@@ -116,12 +110,23 @@ func TestDeploy(t *testing.T) {
 			if !slices.Equal(rule.ResourceNames, []string{driverName}) || !slices.Equal(rule.Verbs, []string{"associated-node:update", "associated-node:patch"}) {
 				t.Errorf("rule %+v", rule)
 			}
+			// And that of the policies, which look at nobody who may everything.
+			if !slices.ContainsFunc(object.Rules, func(rule rbacv1.PolicyRule) bool {
+				return slices.Equal(rule.Resources, []string{"resourceslices"}) && slices.Equal(rule.Verbs, []string{"associated-node"})
+			}) {
+				t.Errorf("the role is not for the policies: %+v", object.Rules)
+			}
+			for _, rule := range object.Rules {
+				if slices.Contains(rule.Verbs, "*") || slices.Contains(rule.Verbs, "arbitrary-node") {
+					t.Errorf("rule %+v", rule)
+				}
+			}
 		}
 	}
 	want := map[string]int{
 		"Namespace": 1, "ServiceAccount": 1, "ClusterRole": 1, "ClusterRoleBinding": 1, "DaemonSet": 1,
-		// For Events, and for the policies of examples/devicestatus/node-policy.
-		"ValidatingAdmissionPolicy": 1, "ValidatingAdmissionPolicyBinding": 1, "ConfigMap": 1,
+		// For Events.
+		"ValidatingAdmissionPolicy": 1, "ValidatingAdmissionPolicyBinding": 1,
 	}
 	if !maps.Equal(kinds, want) {
 		t.Errorf("want objects of the kinds %v, got %v", want, kinds)

@@ -327,6 +327,7 @@ func TestNetworkDriverRights(t *testing.T) {
 		"[resource.k8s.io] [resourceclaims/driver] [" + cluster.NetworkDriverName + "] [associated-node:update associated-node:patch]",
 		"[resource.k8s.io] [resourceclaims/status] [] [update patch]",
 		"[resource.k8s.io] [resourceclaims] [] [get]",
+		"[resource.k8s.io] [resourceslices] [] [associated-node]",
 		"[resource.k8s.io] [resourceslices] [] [get list watch create update delete]",
 	}; !slices.Equal(own, want) {
 		t.Errorf("the driver may\n%s\nwant\n%s", strings.Join(own, "\n"), strings.Join(want, "\n"))
@@ -363,7 +364,7 @@ func TestNetworkDriverRights(t *testing.T) {
 	expect("own slice", slice(onNode, cluster.RealNode, cluster.RealNode, cluster.NetworkDriverName), "")
 	expect("slice of another node", slice(onNode, "other", "other", cluster.NetworkDriverName), onlyNode)
 	expect("slice of the pool of another node", slice(onNode, cluster.RealNode, "other", cluster.NetworkDriverName), "may only write ResourceSlices of the pool "+cluster.RealNode)
-	expect("slice of another driver", slice(onNode, cluster.RealNode, cluster.RealNode, cluster.DriverName), "may only write ResourceSlices of the driver "+cluster.NetworkDriverName)
+	expect("slice of another driver", slice(onNode, cluster.RealNode, cluster.RealNode, cluster.DriverName), "may not write ResourceSlices of the driver "+cluster.DriverName)
 	expect("slice without a node", slice(withoutNode, cluster.RealNode, cluster.RealNode, cluster.NetworkDriverName), "not bound to a node")
 	// Those that exist already: of the driver, for whoever is on another node.
 	existing, err := shared.NewClient(e.ctx)

@@ -23,7 +23,6 @@ import (
 	"strings"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -83,22 +82,15 @@ func TestNodePolicy(t *testing.T) {
 	ctx := context.Background()
 	home := s.newNamespace(t)
 	write := []string{"create", "update", "patch", "delete", "deletecollection", "list"}
-	plugin := s.newServiceAccount(t, home, "plugin", rule("resourceslices", nil, write...), rule("resourceclaims", nil, write...))
-	other := s.newServiceAccount(t, home, "other", rule("resourceslices", nil, write...))
-	here, there, nowhere, stranger := plugin.inPod(t, "node-a"), plugin.inPod(t, "node-b"), plugin.withToken(t, nil), other.inPod(t, "node-a")
+	bound, named := rule("resourceslices", nil, "associated-node"), rule("resourceclaims/driver", []string{driverA}, "associated-node:update", "associated-node:patch")
+	plugin := s.newServiceAccount(t, home, "plugin", rule("resourceslices", nil, write...), rule("resourceclaims", nil, write...), bound, named)
+	// They must not be in the way of these: one that does not use them, and one that may everything.
+	other := s.newServiceAccount(t, home, "other", rule("resourceslices", nil, write...), named)
+	admin := s.newServiceAccount(t, home, "admin", rule("*", nil, "*"))
+	here, there, nowhere := plugin.inPod(t, "node-a"), plugin.inPod(t, "node-b"), plugin.withToken(t, nil)
+	strangers := []dynamic.Interface{other.inPod(t, "node-a"), admin.inPod(t, "node-a")}
 
 	s.createAll(t, "node-policy.yaml")
-	for name, data := range map[string]map[string]string{
-		"dra-node-driver-plugin": {"driver": driverA, "serviceAccount": home + "/plugin"},
-		// They must not be in the way of anybody.
-		"dra-node-driver-empty":   nil,
-		"dra-node-driver-partial": {"driver": driverB},
-	} {
-		config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"dra-node-driver": ""}}, Data: data}
-		if _, err := s.client.CoreV1().ConfigMaps("kube-system").Create(ctx, config, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-	}
 	eventually(t, "the policies are in force", func() error {
 		version, dryRun := s.versions[0], metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
 		if _, err := s.slices(here, version).Create(ctx, newSlice(version, pool("node-b", 1)), dryRun); err == nil {
@@ -112,12 +104,12 @@ func TestNodePolicy(t *testing.T) {
 	})
 
 	for _, version := range s.versions {
-		t.Run(version+"/slices", func(t *testing.T) { s.testSlicesPolicy(t, version, here, there, nowhere, stranger) })
+		t.Run(version+"/slices", func(t *testing.T) { s.testSlicesPolicy(t, version, here, there, nowhere, strangers) })
 		t.Run(version+"/status", func(t *testing.T) { s.testStatusPolicy(t, version, here, nowhere) })
 	}
 }
 
-func (s *server) testSlicesPolicy(t *testing.T, version string, here, there, nowhere, stranger dynamic.Interface) {
+func (s *server) testSlicesPolicy(t *testing.T, version string, here, there, nowhere dynamic.Interface, strangers []dynamic.Interface) {
 	ctx := context.Background()
 	const poolText, nodeText = "of the pool node-a, or of pools whose names begin with node-a/", "may only write ResourceSlices with this spec.nodeName"
 	for name, tc := range map[string]struct {
@@ -127,7 +119,7 @@ func (s *server) testSlicesPolicy(t *testing.T, version string, here, there, now
 	}{
 		"own":                   {here, nil, ""},
 		"own, second pool":      {here, pool("node-a/gpus", 1), ""},
-		"another driver":        {here, object{"driver": driverB}, "of the driver " + driverA},
+		"another driver":        {here, object{"driver": driverB}, "may not write ResourceSlices of the driver " + driverB},
 		"another node":          {here, object{"nodeName": "node-b"}, nodeText},
 		"a node with own pool":  {there, nil, nodeText},
 		"selector":              {here, object{"nodeName": nil, "nodeSelector": selector(named("node-a"))}, nodeText},
@@ -138,7 +130,8 @@ func (s *server) testSlicesPolicy(t *testing.T, version string, here, there, now
 		"pool that looks alike": {here, pool("node-a-2", 1), poolText},
 		"pool without a node":   {here, pool("gpus", 1), poolText},
 		"not on a node":         {nowhere, nil, "not bound to a node"},
-		"not this driver's":     {stranger, object{"driver": driverB, "nodeName": "node-c", "pool": pool("node-b", 1)["pool"]}, ""},
+		"another account":       {strangers[0], object{"driver": driverB, "nodeName": "node-c", "pool": pool("node-b", 1)["pool"]}, ""},
+		"may everything":        {strangers[1], object{"driver": driverB, "nodeName": "node-c", "pool": pool("node-b", 1)["pool"]}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := s.slices(tc.who, version).Create(ctx, newSlice(version, tc.fields), metav1.CreateOptions{})
@@ -194,7 +187,8 @@ func ofNodes() object {
 }
 
 func (s *server) testStatusPolicy(t *testing.T, version string, here, nowhere dynamic.Interface) {
-	const entriesText, statusText = "may only write entries of status.devices that are for " + driverA, "the driver may only write the status of ResourceClaims"
+	const entriesText, statusText = "may only write entries of status.devices that are for one driver, in the pool node-a", "the driver may only write the status of ResourceClaims"
+	const driverText = "may not write entries of status.devices for " + driverB
 	// replace replaces one of the entries, or removes it.
 	replace := func(i int, with ...any) change {
 		return func(status object) {
@@ -212,8 +206,8 @@ func (s *server) testStatusPolicy(t *testing.T, version string, here, nowhere dy
 	add("own removed", here, replace(0), "")
 	add("pool of another node", here, replace(2, inPool(driverA, "node-b", "Down")), entriesText)
 	add("pool of another node removed", here, replace(2), entriesText)
-	add("another driver", here, replace(3, inPool(driverB, "node-a", "Down")), entriesText)
-	add("another driver removed", here, replace(3), entriesText)
+	add("another driver", here, replace(3, inPool(driverB, "node-a", "Down")), driverText)
+	add("another driver removed", here, replace(3), driverText)
 	add("own and another", here, all(replace(0, inPool(driverA, "node-a", "Down")), replace(3)), entriesText)
 	add("all removed", here, removeAll, entriesText)
 	add("reservation removed", here, noReservation, "the driver may only write status.devices")
