@@ -18,12 +18,14 @@ package driver
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	cnitypes "github.com/containernetworking/cni/pkg/types"
 	"github.com/containernetworking/cni/pkg/types/create"
@@ -47,15 +49,15 @@ var errLate = errors.New("not done within the time that the container runtime wa
 func (d *Driver) AttachInTime(ctx context.Context, sandbox Sandbox) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	var decided atomic.Bool
-	decide := func() bool { return decided.CompareAndSwap(false, true) }
+	w := &waiter{since: d.Clock.Now()}
 	result := make(chan error, 1)
-	d.background.Go(func() { result <- d.connect(ctx, sandbox, decide) })
+	d.background.Go(func() { result <- d.connect(ctx, sandbox, w) })
 	select {
 	case err := <-result:
 		return err
 	case <-ctx.Done():
-		if decide() {
+		if w.decide() {
+			d.wasLate(sandbox.ID, w.since)
 			return fmt.Errorf("attaching the network devices of pod %s/%s: %w", sandbox.PodNamespace, sandbox.PodName, errLate)
 		}
 		// It was done at the last moment.
@@ -67,11 +69,22 @@ func (d *Driver) AttachInTime(ctx context.Context, sandbox Sandbox) error {
 // them, then none is left that was not connected before, because the container
 // runtime discards the sandbox, and does not tell.
 func (d *Driver) Attach(ctx context.Context, sandbox Sandbox) error {
-	return d.connect(ctx, sandbox, func() bool { return true })
+	return d.connect(ctx, sandbox, nil)
 }
 
-// connect undoes what it has done unless decide returns true at the end.
-func (d *Driver) connect(ctx context.Context, sandbox Sandbox, decide func() bool) error {
+// waiter is somebody who waits for an answer, and with him all pods of the node: the container runtime talks
+// about one pod at a time. Nil is nobody.
+type waiter struct {
+	since   time.Time
+	decided atomic.Bool
+}
+
+// decide returns true to the first who asks: to the one who waits when it takes too long, or to the one who
+// has done the work.
+func (w *waiter) decide() bool { return w == nil || w.decided.CompareAndSwap(false, true) }
+
+// connect undoes what it has done unless it decides at the end.
+func (d *Driver) connect(ctx context.Context, sandbox Sandbox, w *waiter) error {
 	if sandbox.Static || d.isComplete(sandbox.ID) {
 		return nil
 	}
@@ -96,7 +109,7 @@ func (d *Driver) connect(ctx context.Context, sandbox Sandbox, decide func() boo
 	claims, unlock, err := d.lockClaims(ctx, sandbox.PodNamespace, names)
 	if err == nil {
 		defer unlock()
-		err = d.attachAll(ctx, claims, sandbox, decide)
+		err = d.attachAll(ctx, claims, sandbox, w)
 	}
 	if err != nil {
 		d.Events.Event(pod, v1.EventTypeWarning, EventAttachFailed, err.Error())
@@ -105,7 +118,7 @@ func (d *Driver) connect(ctx context.Context, sandbox Sandbox, decide func() boo
 }
 
 // attachAll connects the devices of claims, whose locks are held.
-func (d *Driver) attachAll(ctx context.Context, claims []*Claim, sandbox Sandbox, decide func() bool) error {
+func (d *Driver) attachAll(ctx context.Context, claims []*Claim, sandbox Sandbox, w *waiter) error {
 	var fresh []func(*Ready)
 	fail := func(message string, err error) error {
 		for _, undo := range fresh {
@@ -116,7 +129,7 @@ func (d *Driver) attachAll(ctx context.Context, claims []*Claim, sandbox Sandbox
 	for _, claim := range claims {
 		defer d.changed(claim)
 		for _, device := range claim.Devices {
-			attached, err := d.attach(ctx, claim, device, sandbox)
+			attached, err := d.attach(ctx, claim, device, sandbox, w)
 			if err != nil {
 				return fail(fmt.Sprintf("not attached, because another device of pod %s failed", sandbox.PodName),
 					fmt.Errorf("network device %s of claim %s/%s: %w", device.Name, claim.Namespace, claim.Name, err))
@@ -129,13 +142,59 @@ func (d *Driver) attachAll(ctx context.Context, claims []*Claim, sandbox Sandbox
 			}
 		}
 	}
-	if !decide() {
+	if !w.decide() {
 		return fail(fmt.Sprintf("pod %s was not started: its devices were %v", sandbox.PodName, errLate), fmt.Errorf("network devices of pod %s/%s: %w", sandbox.PodNamespace, sandbox.PodName, errLate))
 	}
 	d.mutex.Lock()
 	defer d.mutex.Unlock()
 	d.complete.Insert(sandbox.ID)
 	return nil
+}
+
+// rest is how many times as long as the runtime had to wait for a network that network is left alone.
+const rest = 10
+
+// wasLate remembers which networks a sandbox waited for that does not start now, because that took too long.
+// A tenant whose pods fail again and again takes a tenth of the time from all other pods of the node at most.
+func (d *Driver) wasLate(sandboxID string, since time.Time) {
+	d.mutex.Lock()
+	defer d.mutex.Unlock()
+	now := d.Clock.Now()
+	maps.DeleteFunc(d.late, func(_ [sha256.Size]byte, until time.Time) bool { return !until.After(now) })
+	for _, device := range d.unfinishedLocked(sandboxID) {
+		network := sha256.Sum256(device.Network)
+		if until := now.Add(rest * now.Sub(since)); until.After(d.late[network]) {
+			d.late[network] = until
+		}
+	}
+}
+
+// unfinishedLocked returns the devices of a sandbox for which plugins run, or should.
+func (d *Driver) unfinishedLocked(sandboxID string) []*Device {
+	var devices []*Device
+	for _, claim := range d.claims {
+		for _, device := range claim.Devices {
+			if a := device.Attachment; a != nil && a.SandboxID == sandboxID && a.Phase != Added {
+				devices = append(devices, device)
+			}
+		}
+	}
+	return devices
+}
+
+// restOf returns for how long the network of a device is left alone.
+func (d *Driver) restOf(device *Device) time.Duration {
+	d.mutex.Lock()
+	defer d.mutex.Unlock()
+	return d.late[sha256.Sum256(device.Network)].Sub(d.Clock.Now())
+}
+
+// isLate returns true if something is done for a sandbox with a network that is left alone.
+func (d *Driver) isLate(sandboxID string) bool {
+	d.mutex.Lock()
+	devices := d.unfinishedLocked(sandboxID)
+	d.mutex.Unlock()
+	return slices.ContainsFunc(devices, func(device *Device) bool { return d.restOf(device) > 0 })
 }
 
 // claimNames returns the names of the claims that a pod uses, in its order: the
@@ -247,7 +306,7 @@ func (d *Driver) mayHaveClaims(namespace string) bool {
 
 // attach makes sure that the device is connected to the sandbox. It returns whether it
 // was not before. The lock of the claim is held.
-func (d *Driver) attach(ctx context.Context, claim *Claim, device *Device, sandbox Sandbox) (bool, error) {
+func (d *Driver) attach(ctx context.Context, claim *Claim, device *Device, sandbox Sandbox, w *waiter) (bool, error) {
 	if sandbox.NetNS == "" {
 		return false, errors.New("the pod uses the host's network; it cannot have network devices")
 	}
@@ -265,6 +324,9 @@ func (d *Driver) attach(ctx context.Context, claim *Claim, device *Device, sandb
 	}
 	if ctx.Err() != nil {
 		return false, errLate
+	}
+	if rest := d.restOf(device); w != nil && rest > 0 {
+		return false, fmt.Errorf("its network did not answer in time a moment ago, and other pods have to wait meanwhile: it is tried again after %s", rest.Round(time.Second))
 	}
 	links, err := d.Links(sandbox.NetNS)
 	if err != nil {
@@ -464,10 +526,22 @@ func (d *Driver) DetachInTime(ctx context.Context, sandboxID string) error {
 		})
 	}
 	d.mutex.Unlock()
+	since := d.Clock.Now()
+	select {
+	case <-e.done:
+		return e.err
+	case <-time.After(podWait):
+	case <-ctx.Done():
+	}
+	// It takes long. If it did so the last time, then nobody has to wait for it.
+	if d.isLate(sandboxID) {
+		return fmt.Errorf("detaching the network devices of sandbox %s: it goes on without anybody waiting, because their network did not answer in time a moment ago", sandboxID)
+	}
 	select {
 	case <-e.done:
 		return e.err
 	case <-ctx.Done():
+		d.wasLate(sandboxID, since)
 		return fmt.Errorf("detaching the network devices of sandbox %s: %w; it goes on", sandboxID, errLate)
 	}
 }

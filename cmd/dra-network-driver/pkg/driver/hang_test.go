@@ -110,6 +110,84 @@ func (n *node) othersGoOn(second *resourceapi.ResourceClaim) {
 	}
 }
 
+// late calls a function for which the container runtime waits in vain for 1.5 s, because a command hangs.
+func (n *node) late(call string, f func(context.Context) error) error {
+	n.t.Helper()
+	ctx, cancel := context.WithCancel(n.ctx)
+	defer cancel()
+	result := make(chan error, 1)
+	go func() { result <- f(ctx) }()
+	n.hanging(call)
+	n.clock.Step(1500 * time.Millisecond)
+	cancel()
+	return <-result
+}
+
+// TestNetworkRests checks that a network that does not answer in time keeps other pods of the node waiting for a
+// tenth of the time at most, however many pods want it. Pods with other networks do not notice.
+func TestNetworkRests(t *testing.T) {
+	n := newNode(t)
+	claims := map[string]*resourceapi.ResourceClaim{}
+	for i, name := range []string{"hangs", "same", "other"} {
+		claims[name] = n.newClaim(name, fmt.Sprintf("net-%d", i))
+		network := name
+		if name == "same" {
+			network = "hangs"
+		}
+		claims[name].Status.Allocation.Devices.Config[0].Opaque.Parameters.Raw = []byte(strings.NewReplacer(`"name": "test"`, fmt.Sprintf(`"name": %q`, network), `"config"`, fmt.Sprintf(`"interfaceName": %q, "config"`, name)).Replace(inline))
+		n.newPod(name, name)
+		n.mustPrepare(claims[name])
+	}
+	attach := func(name string) func(context.Context) error {
+		return func(ctx context.Context) error { return n.AttachInTime(ctx, n.newSandbox(name, name)) }
+	}
+	detach := func(name string) func(context.Context) error {
+		return func(ctx context.Context) error { return n.DetachInTime(ctx, name) }
+	}
+	goOn := n.hang("ADD hangs")
+	expectError(t, n.late("ADD hangs/hangs", attach("hangs")), "not done within the time")
+	goOn()
+	n.Wait()
+
+	n.cni.calls = nil
+	for _, name := range []string{"hangs", "same"} {
+		expectError(t, attach(name)(n.ctx), "did not answer in time a moment ago", "tried again after 15s")
+	}
+	if len(n.cni.calls) > 0 {
+		t.Errorf("it was tried again at once: %q", n.cni.calls)
+	}
+	if err := attach("other")(n.ctx); err != nil {
+		t.Error(err)
+	}
+	// Nobody waits for this one.
+	n.mustAttach(n.newSandbox("same", "same"))
+	if err := detach("same")(n.ctx); err != nil {
+		t.Fatal(err)
+	}
+	n.clock.Step(15 * time.Second)
+	for _, name := range []string{"same", "hangs"} {
+		if err := attach(name)(n.ctx); err != nil {
+			t.Error(err)
+		}
+	}
+
+	goOn = n.hang("DEL hangs")
+	expectError(t, n.late("DEL hangs/hangs", detach("hangs")), "not done within the time")
+	expectError(t, detach("hangs")(n.ctx), "goes on without anybody waiting")
+	// This one has the same network, and answers.
+	if err := detach("same")(n.ctx); err != nil {
+		t.Error(err)
+	}
+	goOn()
+	n.Wait()
+	n.expectInterfaces("other/other")
+	n.clock.Step(time.Minute)
+	n.wasLate("none", n.clock.Now())
+	if len(n.Driver.late) > 0 {
+		t.Errorf("it remembers %v", n.Driver.late)
+	}
+}
+
 // TestCheckHangs checks that a CHECK that does not answer keeps nobody waiting: neither
 // other pods, nor the one whose interface is checked.
 func TestCheckHangs(t *testing.T) {
