@@ -111,8 +111,8 @@ func TestNetworkHangs(t *testing.T) {
 	})
 	e.networkDriverIsReady()
 	e.statusIsTrue(first)
-	if now := e.interfaceOf(first); slices.Equal(now.ips, before.ips) {
-		t.Errorf("the new sandbox was to have another address than %+v", before)
+	if now := e.interfaceOf(first); !now.equal(before) {
+		t.Errorf("the new sandbox has %+v, the former one had %+v", now, before)
 	}
 
 	// The kubelet knows the driver, which is restarted, and containerd does not.

@@ -256,6 +256,10 @@ func (n realNode) boot(ctx context.Context) error {
 			return err
 		}
 	}
+	// The kubelet takes seconds for each control group whose container is gone.
+	if err := RemoveCgroup(ctx, n.of(n.c.id())); err != nil {
+		return err
+	}
 	if err := n.prepare(ctx); err != nil {
 		return err
 	}

@@ -57,7 +57,7 @@ func (d *Driver) AttachInTime(ctx context.Context, sandbox Sandbox) error {
 		return err
 	case <-ctx.Done():
 		if w.decide() {
-			d.wasLate(sandbox.ID, w.since)
+			d.wasLate(w.since, func(a *Attachment) bool { return a.PodUID == sandbox.PodUID })
 			return fmt.Errorf("attaching the network devices of pod %s/%s: %w", sandbox.PodNamespace, sandbox.PodName, errLate)
 		}
 		// It was done at the last moment.
@@ -102,7 +102,12 @@ func (d *Driver) connect(ctx context.Context, sandbox Sandbox, w *waiter) error 
 		}
 		return fmt.Errorf("pod %s: %w", klog.KObj(pod), err)
 	}
-	if err := d.checkRecords(sandbox.PodNamespace, names); err != nil {
+	err = d.checkRecords(sandbox.PodNamespace, names)
+	if err == nil && w != nil {
+		// Before anything is waited for.
+		err = d.checkRest(sandbox.PodNamespace, names)
+	}
+	if err != nil {
 		d.Events.Event(pod, v1.EventTypeWarning, EventAttachFailed, err.Error())
 		return err
 	}
@@ -129,7 +134,7 @@ func (d *Driver) attachAll(ctx context.Context, claims []*Claim, sandbox Sandbox
 	for _, claim := range claims {
 		defer d.changed(claim)
 		for _, device := range claim.Devices {
-			attached, err := d.attach(ctx, claim, device, sandbox, w)
+			attached, err := d.attach(ctx, claim, device, sandbox)
 			if err != nil {
 				return fail(fmt.Sprintf("not attached, because another device of pod %s failed", sandbox.PodName),
 					fmt.Errorf("network device %s of claim %s/%s: %w", device.Name, claim.Namespace, claim.Name, err))
@@ -154,14 +159,14 @@ func (d *Driver) attachAll(ctx context.Context, claims []*Claim, sandbox Sandbox
 // rest is how many times as long as the runtime had to wait for a network that network is left alone.
 const rest = 10
 
-// wasLate remembers which networks a sandbox waited for that does not start now, because that took too long.
+// wasLate remembers the networks for whose plugins somebody has waited since then, and does not any longer.
 // A tenant whose pods fail again and again takes a tenth of the time from all other pods of the node at most.
-func (d *Driver) wasLate(sandboxID string, since time.Time) {
+func (d *Driver) wasLate(since time.Time, condition func(*Attachment) bool) {
 	d.mutex.Lock()
 	defer d.mutex.Unlock()
 	now := d.Clock.Now()
 	maps.DeleteFunc(d.late, func(_ [sha256.Size]byte, until time.Time) bool { return !until.After(now) })
-	for _, device := range d.unfinishedLocked(sandboxID) {
+	for _, device := range d.unfinishedLocked(condition) {
 		network := sha256.Sum256(device.Network)
 		if until := now.Add(rest * now.Sub(since)); until.After(d.late[network]) {
 			d.late[network] = until
@@ -169,12 +174,12 @@ func (d *Driver) wasLate(sandboxID string, since time.Time) {
 	}
 }
 
-// unfinishedLocked returns the devices of a sandbox for which plugins run, or should.
-func (d *Driver) unfinishedLocked(sandboxID string) []*Device {
+// unfinishedLocked returns devices for which plugins run, or should.
+func (d *Driver) unfinishedLocked(condition func(*Attachment) bool) []*Device {
 	var devices []*Device
 	for _, claim := range d.claims {
 		for _, device := range claim.Devices {
-			if a := device.Attachment; a != nil && a.SandboxID == sandboxID && a.Phase != Added {
+			if a := device.Attachment; a != nil && a.Phase != Added && condition(a) {
 				devices = append(devices, device)
 			}
 		}
@@ -182,19 +187,33 @@ func (d *Driver) unfinishedLocked(sandboxID string) []*Device {
 	return devices
 }
 
-// restOf returns for how long the network of a device is left alone.
-func (d *Driver) restOf(device *Device) time.Duration {
+// checkRest returns an error if one of the claims has a network that is left alone.
+func (d *Driver) checkRest(namespace string, names []string) error {
 	d.mutex.Lock()
 	defer d.mutex.Unlock()
+	for _, claim := range d.claims {
+		if claim.Namespace != namespace || !slices.Contains(names, claim.Name) || claim.Released {
+			continue
+		}
+		for _, device := range claim.Devices {
+			if rest := d.restLocked(device); rest > 0 {
+				return fmt.Errorf("network device %s of claim %s/%s: its network did not answer in time a moment ago, and other pods have to wait meanwhile: it is tried again after %s", device.Name, claim.Namespace, claim.Name, rest.Round(time.Second))
+			}
+		}
+	}
+	return nil
+}
+
+// restLocked returns for how long the network of a device is left alone.
+func (d *Driver) restLocked(device *Device) time.Duration {
 	return d.late[sha256.Sum256(device.Network)].Sub(d.Clock.Now())
 }
 
-// isLate returns true if something is done for a sandbox with a network that is left alone.
-func (d *Driver) isLate(sandboxID string) bool {
+// isLate returns true if plugins run for a network that is left alone.
+func (d *Driver) isLate(condition func(*Attachment) bool) bool {
 	d.mutex.Lock()
-	devices := d.unfinishedLocked(sandboxID)
-	d.mutex.Unlock()
-	return slices.ContainsFunc(devices, func(device *Device) bool { return d.restOf(device) > 0 })
+	defer d.mutex.Unlock()
+	return slices.ContainsFunc(d.unfinishedLocked(condition), func(device *Device) bool { return d.restLocked(device) > 0 })
 }
 
 // claimNames returns the names of the claims that a pod uses, in its order: the
@@ -306,7 +325,7 @@ func (d *Driver) mayHaveClaims(namespace string) bool {
 
 // attach makes sure that the device is connected to the sandbox. It returns whether it
 // was not before. The lock of the claim is held.
-func (d *Driver) attach(ctx context.Context, claim *Claim, device *Device, sandbox Sandbox, w *waiter) (bool, error) {
+func (d *Driver) attach(ctx context.Context, claim *Claim, device *Device, sandbox Sandbox) (bool, error) {
 	if sandbox.NetNS == "" {
 		return false, errors.New("the pod uses the host's network; it cannot have network devices")
 	}
@@ -324,9 +343,6 @@ func (d *Driver) attach(ctx context.Context, claim *Claim, device *Device, sandb
 	}
 	if ctx.Err() != nil {
 		return false, errLate
-	}
-	if rest := d.restOf(device); w != nil && rest > 0 {
-		return false, fmt.Errorf("its network did not answer in time a moment ago, and other pods have to wait meanwhile: it is tried again after %s", rest.Round(time.Second))
 	}
 	links, err := d.Links(sandbox.NetNS)
 	if err != nil {
@@ -526,7 +542,7 @@ func (d *Driver) DetachInTime(ctx context.Context, sandboxID string) error {
 		})
 	}
 	d.mutex.Unlock()
-	since := d.Clock.Now()
+	since, ofSandbox := d.Clock.Now(), func(a *Attachment) bool { return a.SandboxID == sandboxID }
 	select {
 	case <-e.done:
 		return e.err
@@ -534,14 +550,14 @@ func (d *Driver) DetachInTime(ctx context.Context, sandboxID string) error {
 	case <-ctx.Done():
 	}
 	// It takes long. If it did so the last time, then nobody has to wait for it.
-	if d.isLate(sandboxID) {
+	if d.isLate(ofSandbox) {
 		return fmt.Errorf("detaching the network devices of sandbox %s: it goes on without anybody waiting, because their network did not answer in time a moment ago", sandboxID)
 	}
 	select {
 	case <-e.done:
 		return e.err
 	case <-ctx.Done():
-		d.wasLate(sandboxID, since)
+		d.wasLate(since, ofSandbox)
 		return fmt.Errorf("detaching the network devices of sandbox %s: %w; it goes on", sandboxID, errLate)
 	}
 }

@@ -171,9 +171,19 @@ func TestNetworkRests(t *testing.T) {
 		}
 	}
 
+	// Also if it is the former sandbox that does not end.
 	goOn = n.hang("DEL hangs")
-	expectError(t, n.late("DEL hangs/hangs", detach("hangs")), "not done within the time")
-	expectError(t, detach("hangs")(n.ctx), "goes on without anybody waiting")
+	again := n.newSandbox("hangs", "again")
+	expectError(t, n.late("DEL hangs/hangs", func(ctx context.Context) error { return n.AttachInTime(ctx, again) }), "not done within the time")
+	expectError(t, n.AttachInTime(n.ctx, again), "did not answer in time a moment ago")
+	goOn()
+	n.Wait()
+	n.clock.Step(15 * time.Second)
+	n.mustAttach(again)
+
+	goOn = n.hang("DEL hangs")
+	expectError(t, n.late("DEL again/hangs", func(ctx context.Context) error { return n.DetachInTime(ctx, "again") }), "not done within the time")
+	expectError(t, detach("again")(n.ctx), "goes on without anybody waiting")
 	// This one has the same network, and answers.
 	if err := detach("same")(n.ctx); err != nil {
 		t.Error(err)
@@ -182,7 +192,7 @@ func TestNetworkRests(t *testing.T) {
 	n.Wait()
 	n.expectInterfaces("other/other")
 	n.clock.Step(time.Minute)
-	n.wasLate("none", n.clock.Now())
+	n.wasLate(n.clock.Now(), func(*Attachment) bool { return false })
 	if len(n.Driver.late) > 0 {
 		t.Errorf("it remembers %v", n.Driver.late)
 	}
