@@ -1018,6 +1018,10 @@ func TestSameAddressAgain(t *testing.T) {
 	n.Synchronize(nil)(n.ctx)
 	n.drain()
 	n.expectInterfaces()
+	// The kubelet does not know anymore that it had done this.
+	for _, claim := range claims {
+		n.mustPrepare(claim)
+	}
 
 	// Somebody whom nobody knew is faster than the third.
 	taken := n.newClaim("taken", "net-9")

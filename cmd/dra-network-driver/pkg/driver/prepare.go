@@ -114,7 +114,7 @@ func (d *Driver) keep(ctx context.Context, claim *resourceapi.ResourceClaim, wan
 			switch {
 			case device.Attachment == nil:
 				if i >= 0 && !before.Released {
-					wanted[i].Ready = device.Ready
+					wanted[i].Ready, wanted[i].Former = device.Ready, device.Former
 				}
 			case i >= 0:
 				// The kubelet repeats itself: what is connected stays so.
