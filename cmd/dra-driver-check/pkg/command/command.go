@@ -136,12 +136,12 @@ func (o *options) run(ctx context.Context) error {
 		return err
 	}
 	fmt.Fprintf(o.streams.ErrOut, "nodes with devices: %s; namespace: %s\n", strings.Join(env.Nodes(), ", "), env.Namespace)
+	// Pods take their time to go.
+	told := context.AfterFunc(ctx, func() { fmt.Fprintln(o.streams.ErrOut, "interrupted: removing what was made") })
+	defer told()
 	results := check.Run(ctx, env, chosen, func(r check.Result) {
 		fmt.Fprintf(o.streams.ErrOut, "%s: %s, %s\n", r.ID, r.Verdict, check.Seconds(r.Took))
 	})
-	if ctx.Err() != nil {
-		fmt.Fprintln(o.streams.ErrOut, "interrupted: removing what was made")
-	}
 	// Also after an interruption, which ends only what is in between.
 	err = env.Close(context.WithoutCancel(ctx))
 	err = errors.Join(err, o.print(results))
