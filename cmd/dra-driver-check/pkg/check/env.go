@@ -240,7 +240,7 @@ func (e *Env) countdown(ctx context.Context, what string, left func(ctx context.
 		err := within(ctx, e.Patience, what, func(ctx context.Context) error {
 			n, err := left(ctx)
 			if err == nil && n > 0 && n >= lowest {
-				err = fmt.Errorf("%d are missing, or left", n)
+				err = fmt.Errorf("nothing moves, and %d steps are left", n)
 			}
 			if err == nil {
 				lowest = n
