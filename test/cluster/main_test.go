@@ -235,7 +235,8 @@ func (e *env) explainWith(namespace string, commands ...[]string) {
 		fmt.Fprintf(&all, "%s:\n%s\n", title, out)
 		fmt.Fprintf(&ends, "\n%s:\n%s", title, strings.Join(lines[max(0, len(lines)-15):], "\n"))
 	}
-	name := filepath.Join(filepath.Dir(shared.AuditLog()), strings.ToLower(e.Name())+"-"+namespace+".txt")
+	// The name of a subtest has slashes.
+	name := filepath.Join(filepath.Dir(shared.AuditLog()), strings.ReplaceAll(strings.ToLower(e.Name()), "/", "-")+"-"+namespace+".txt")
 	if err := os.WriteFile(name, []byte(all.String()), 0o644); err != nil {
 		e.Log(err)
 	}

@@ -15,7 +15,7 @@ limitations under the License.
 */
 
 // Driver is the DRA driver on the real node of a cluster. It has no devices of
-// its own: it prepares whatever the scheduler allocated under its name, and
+// its own unless it is told to: it prepares whatever the scheduler allocated under its name, and
 // tells the containers of a pod by environment variables which devices they
 // got. A file for the claim, in the format of CDI, is all its state.
 package main
@@ -30,15 +30,19 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
+	draclient "k8s.io/dynamic-resource-allocation/client"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+	"k8s.io/dynamic-resource-allocation/resourceslice"
 	"k8s.io/klog/v2"
 )
 
@@ -51,7 +55,9 @@ func main() {
 	flag.StringVar(&nodeName, "node-name", "", "name of the node")
 	flag.StringVar(&dataDir, "data-dir", "", "folder of the driver's socket")
 	flag.StringVar(&registryDir, "registry-dir", "/var/lib/kubelet/plugins_registry", "where the kubelet looks for drivers")
-	flag.StringVar(&readyFile, "ready-file", "", "a file that is created when the kubelet knows the driver")
+	flag.StringVar(&readyFile, "ready-file", "", "a file that is created when the kubelet knows the driver, and its devices are published")
+	flag.IntVar(&d.devices, "devices", 0, "how many devices it publishes for its node")
+	flag.StringVar(&d.withoutPod, "without-pod", "", "what it does with a claim that is not reserved for a pod, as some drivers do: refuse it, or ignore it and report success")
 	klog.InitFlags(nil)
 	flag.Parse()
 
@@ -64,8 +70,10 @@ func main() {
 }
 
 type driver struct {
-	name   string
-	cdiDir string
+	name       string
+	cdiDir     string
+	devices    int
+	withoutPod string
 }
 
 var _ kubeletplugin.DRAPlugin = &driver{}
@@ -95,6 +103,11 @@ func (d *driver) run(ctx context.Context, kubeconfig, nodeName, dataDir, registr
 		return err
 	}
 	defer helper.Stop()
+	if d.devices > 0 {
+		if err := helper.PublishResources(ctx, d.resources(nodeName)); err != nil {
+			return err
+		}
+	}
 
 	ticker := time.NewTicker(100 * time.Millisecond)
 	defer ticker.Stop()
@@ -110,6 +123,10 @@ func (d *driver) run(ctx context.Context, kubeconfig, nodeName, dataDir, registr
 		case status.Error != "":
 			return fmt.Errorf("the kubelet refuses the driver: %s", status.Error)
 		case status.PluginRegistered:
+			if published, err := d.published(ctx, client, nodeName); err != nil || !published {
+				klog.FromContext(ctx).Info("The devices are not published yet", "err", err)
+				continue
+			}
 			registered = true
 			klog.FromContext(ctx).Info("The kubelet knows the driver")
 			if readyFile != "" {
@@ -119,6 +136,26 @@ func (d *driver) run(ctx context.Context, kubeconfig, nodeName, dataDir, registr
 			}
 		}
 	}
+}
+
+// resources are the devices that it publishes.
+func (d *driver) resources(nodeName string) resourceslice.DriverResources {
+	var devices []resourceapi.Device
+	for i := range d.devices {
+		devices = append(devices, resourceapi.Device{Name: fmt.Sprintf("device-%d", i)})
+	}
+	return resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{nodeName: {Slices: []resourceslice.Slice{{Devices: devices}}}}}
+}
+
+// published returns true if there is a slice with them, or if there are none.
+func (d *driver) published(ctx context.Context, client kubernetes.Interface, nodeName string) (bool, error) {
+	if d.devices == 0 {
+		return true, nil
+	}
+	list, err := draclient.New(client).ResourceSlices().List(ctx, metav1.ListOptions{
+		FieldSelector: resourceapi.ResourceSliceSelectorDriver + "=" + d.name + "," + resourceapi.ResourceSliceSelectorNodeName + "=" + nodeName,
+	})
+	return err == nil && len(list.Items) > 0, err
 }
 
 // PrepareResourceClaims implements [kubeletplugin.DRAPlugin].
@@ -151,6 +188,14 @@ type cdiEdits struct {
 func (d *driver) prepare(claim *resourceapi.ResourceClaim) ([]kubeletplugin.Device, error) {
 	if claim.Status.Allocation == nil {
 		return nil, errors.New("the claim is not allocated")
+	}
+	if d.withoutPod != "" && !slices.ContainsFunc(claim.Status.ReservedFor, func(c resourceapi.ResourceClaimConsumerReference) bool {
+		return c.APIGroup == "" && c.Resource == "pods"
+	}) {
+		if d.withoutPod == "ignore" {
+			return nil, nil
+		}
+		return nil, errors.New("no pod in status.reservedFor")
 	}
 	file := cdiFile{Version: "0.5.0", Kind: d.name + "/claim"}
 	var devices []kubeletplugin.Device
