@@ -28,6 +28,7 @@ import (
 	_ "k8s.io/client-go/plugin/pkg/client/auth"
 
 	"kubernetes-dra/cmd/kubectl-dra/pkg/downgrade"
+	"kubernetes-dra/cmd/kubectl-dra/pkg/who"
 	"kubernetes-dra/cmd/kubectl-dra/pkg/why"
 )
 
@@ -53,6 +54,6 @@ func newCommand(streams genericiooptions.IOStreams) *cobra.Command {
 	command.SetOut(streams.Out)
 	command.SetErr(streams.ErrOut)
 	flags.AddFlags(command.PersistentFlags())
-	command.AddCommand(why.NewCommand(flags, streams), downgrade.NewCommand(flags, streams))
+	command.AddCommand(why.NewCommand(flags, streams), who.NewCommand(flags, streams), downgrade.NewCommand(flags, streams))
 	return command
 }

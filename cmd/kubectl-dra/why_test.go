@@ -32,6 +32,9 @@ import (
 // newServer has the nodes of a small cluster and the objects of a case.
 func newServer(t *testing.T, version string, c *cases.Case) *fakeapi.Server {
 	t.Helper()
+	// The configuration of whoever runs the tests does not matter.
+	t.Setenv("KUBECONFIG", "/dev/null")
+	t.Setenv("HOME", t.TempDir())
 	server := fakeapi.New(t, version)
 	for _, name := range []string{"sim-0000", "sim-0001", "sim-0002", "real"} {
 		node := map[string]any{
@@ -68,9 +71,6 @@ func add(t *testing.T, server *fakeapi.Server, objects ...map[string]any) {
 // dra runs a command line. What is written to standard error is returned, too.
 func dra(t *testing.T, server *fakeapi.Server, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
-	// The configuration of whoever runs the tests does not matter.
-	t.Setenv("KUBECONFIG", "/dev/null")
-	t.Setenv("HOME", t.TempDir())
 	var out, errOut bytes.Buffer
 	command := newCommand(genericiooptions.IOStreams{In: strings.NewReader(""), Out: &out, ErrOut: &errOut})
 	command.SetArgs(append(args, "--server="+server.URL, "--namespace=test"))

@@ -170,6 +170,11 @@ func newStep(raw map[string]any, namespace, version string, real bool) (Object, 
 	if o.GetKind() == "Pod" {
 		completePod(o)
 	}
+	if o.GetKind() == "Event" {
+		if err := unstructured.SetNestedField(o.Object, namespace, "involvedObject", "namespace"); err != nil {
+			return Object{}, err
+		}
+	}
 	if real && o.GetKind() == "Pod" {
 		// Others say how it is.
 		delete(o.Object, "status")

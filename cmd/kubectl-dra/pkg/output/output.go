@@ -36,8 +36,9 @@ import (
 
 // Flags are those of kubectl that say how to print.
 type Flags struct {
-	print     *genericclioptions.PrintFlags
-	noHeaders bool
+	print *genericclioptions.PrintFlags
+	// NoHeaders leaves out the headers of tables.
+	NoHeaders bool
 }
 
 // New adds the flags to a command. What is printed has no name, so there is no -o name.
@@ -47,7 +48,7 @@ func New(command *cobra.Command) *Flags {
 	f.print.AddFlags(command)
 	flag := command.Flags().Lookup("output")
 	flag.Usage = fmt.Sprintf("Output format. One of: (%s). The default is a table.", strings.Join(f.formats(), ", "))
-	command.Flags().BoolVar(&f.noHeaders, "no-headers", false, "Print no headers of tables.")
+	command.Flags().BoolVar(&f.NoHeaders, "no-headers", false, "Print no headers of tables.")
 	// It fails only if there is no such flag.
 	_ = command.RegisterFlagCompletionFunc("output", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return f.formats(), cobra.ShellCompDirectiveNoFileComp
@@ -92,7 +93,7 @@ func AddRow(t *metav1.Table, cells ...string) {
 
 // PrintTable prints a table for people.
 func (f *Flags) PrintTable(w io.Writer, t *metav1.Table) error {
-	options := printers.PrintOptions{Wide: f.IsWide(), NoHeaders: f.noHeaders}
+	options := printers.PrintOptions{Wide: f.IsWide(), NoHeaders: f.NoHeaders}
 	return printers.NewTablePrinter(options).PrintObj(t, w)
 }
 

@@ -36,6 +36,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/printers"
 	"k8s.io/client-go/dynamic"
@@ -59,6 +60,7 @@ type Reader struct {
 	// Version is that of resource.k8s.io which is used.
 	Version string
 
+	flags    *genericclioptions.ConfigFlags
 	dra      *draclient.Client
 	dynamic  dynamic.Interface
 	metadata metadata.Interface
@@ -74,7 +76,7 @@ func NewReader(flags *genericclioptions.ConfigFlags, errOut io.Writer) (*Reader,
 	if err != nil {
 		return nil, fmt.Errorf("no cluster: %w", err)
 	}
-	r := &Reader{Config: config}
+	r := &Reader{Config: config, flags: flags}
 	if printers.IsTerminal(errOut) {
 		r.progress = errOut
 	}
@@ -140,10 +142,81 @@ func (r *Reader) Read(ctx context.Context, namespace string, resources ...Resour
 	return s, nil
 }
 
+// ReadScoped is for resources of all namespaces. If the user may see only one, or asks for one, it is that.
+func (r *Reader) ReadScoped(ctx context.Context, namespace string, resources ...Resource) (*Snapshot, error) {
+	s, err := r.Read(ctx, namespace, resources...)
+	if namespace != "" || err == nil && s.Gaps[Claims] != forbidden {
+		return s, err
+	}
+	namespace, _, err = r.flags.ToRawKubeConfigLoader().Namespace()
+	if err != nil {
+		return nil, fmt.Errorf("no namespace: %w", err)
+	}
+	return r.Read(ctx, namespace, resources...)
+}
+
+// Changes starts to look for changes of claims and ResourceSlices. What it returns waits for the first one, and a
+// second for more of them. So what is read in between is not missed.
+func (r *Reader) Changes(ctx context.Context, namespace string) (wait func() error, err error) {
+	changed := make(chan struct{}, 1)
+	ctx, cancel := context.WithCancel(ctx)
+	start := func(open func(context.Context, metav1.ListOptions) (watch.Interface, error), list func(context.Context, metav1.ListOptions) (metav1.ListInterface, error)) error {
+		now, err := list(ctx, metav1.ListOptions{Limit: 1})
+		if err != nil {
+			return err
+		}
+		w, err := open(ctx, metav1.ListOptions{ResourceVersion: now.GetResourceVersion()})
+		if err != nil {
+			return err
+		}
+		go func() {
+			defer w.Stop()
+			// Also if the API server ends the watch: something may have been missed.
+			<-w.ResultChan()
+			select {
+			case changed <- struct{}{}:
+			default:
+			}
+		}()
+		return nil
+	}
+	claims, slices := r.dra.ResourceClaims(namespace), r.dra.ResourceSlices()
+	err = start(claims.Watch, func(ctx context.Context, options metav1.ListOptions) (metav1.ListInterface, error) {
+		return claims.List(ctx, options)
+	})
+	if err != nil {
+		cancel()
+		return nil, fmt.Errorf("watch resourceclaims: %w", err)
+	}
+	err = start(slices.Watch, func(ctx context.Context, options metav1.ListOptions) (metav1.ListInterface, error) {
+		return slices.List(ctx, options)
+	})
+	if err != nil && !apierrors.IsForbidden(err) {
+		cancel()
+		return nil, fmt.Errorf("watch resourceslices: %w", err)
+	}
+	return func() error {
+		defer cancel()
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-changed:
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(time.Second):
+			return nil
+		}
+	}, nil
+}
+
+const forbidden = "forbidden"
+
 // reason is short: the rest is known from where it is shown.
 func reason(err error) string {
 	if apierrors.IsForbidden(err) {
-		return "forbidden"
+		return forbidden
 	}
 	return Clean(err.Error())
 }

@@ -19,6 +19,7 @@ package why
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -351,7 +352,6 @@ func (d *diagnosis) holderState(claim *view.Claim) (state, who string) {
 
 // explainNodes is about devices that are only where the pod cannot go.
 func (d *diagnosis) explainNodes() []Finding {
-	m := d.matches[0]
 	var lines []string
 	where := map[string]bool{}
 	notReady, drivers := 0, map[string]bool{}
@@ -382,7 +382,7 @@ func (d *diagnosis) explainNodes() []Finding {
 	f := Finding{Object: d.podObject(), Field: "spec", Details: lines[:min(len(lines), maxDetails)], weight: len(lines)}
 	f.Command = "kubectl get resourceslices -o custom-columns=NAME:.metadata.name,DRIVER:.spec.driver,NODE:.spec.nodeName"
 	if notReady > 0 && notReady == len(lines) {
-		f.Cause, f.Object, f.Field = "node-not-ready", "nodes", "status.conditions[Ready]"
+		f.Cause, f.Object, f.Field = "node-not-ready", "node/"+slices.Sorted(maps.Keys(where))[0], "status.conditions[Ready]"
 		f.Text = "the devices that match are on nodes that are not ready"
 		f.Command = "kubectl get nodes"
 		return []Finding{f}
@@ -398,9 +398,8 @@ func (d *diagnosis) explainNodes() []Finding {
 		return drivers[s.Spec.Driver] && (s.Spec.NodeName == nil || slices.Contains(fit, *s.Spec.NodeName))
 	})
 	if len(fit) > 0 && !present {
-		f.Cause, f.Field = "driver-not-on-node", "spec.nodeSelector"
-		f.Text = fmt.Sprintf("the pod can only go to %s, and the driver has published no devices there: does it run there?", few(fit))
-		f.Object = claimObject(m.claim)
+		f.Cause = "driver-not-on-node"
+		f.Text = fmt.Sprintf("the pod can only go to %s, and driver %s has published no devices there: does it run there?", few(fit), few(slices.Sorted(maps.Keys(drivers))))
 		return []Finding{f}
 	}
 	f.Cause, f.Text = "node-unfit", "the devices that match are on nodes where the pod cannot go"

@@ -76,6 +76,8 @@ type diagnosis struct {
 	log  klog.Logger
 	cel  *dracel.Cache
 
+	// found are the causes until now.
+	found []Finding
 	// matches are those of the requests of the claims that are not allocated.
 	matches []*match
 	// gone are consumers of claims that do not exist any more.
@@ -103,9 +105,9 @@ var causes = []cause{
 	{[]view.Resource{view.Claims}, claimOfAnother},
 	{[]view.Resource{view.Claims}, claimDeleted},
 	{[]view.Resource{view.Nodes}, nodeBroken},
+	{[]view.Resource{view.Claims}, neverScheduled},
 	{[]view.Resource{view.Events}, kubeletSays},
 	{[]view.Resource{view.Claims}, driverSays},
-	{[]view.Resource{view.Claims}, neverScheduled},
 	{[]view.Resource{view.Claims}, gateOff},
 	{[]view.Resource{view.Claims}, reservedForOther},
 	{[]view.Resource{view.Claims}, claimFull},
@@ -113,13 +115,14 @@ var causes = []cause{
 	{[]view.Resource{view.Slices, view.Claims}, allocationBroken},
 	{[]view.Resource{view.Nodes, view.Claims}, allocatedElsewhere},
 	{[]view.Resource{view.Classes, view.Slices, view.Claims}, nothingMatches},
+	{[]view.Resource{view.Claims}, adminDropped},
 	{[]view.Resource{view.Classes, view.Slices, view.Claims, view.Nodes, view.TaintRules}, cannotAllocate},
 	{[]view.Resource{view.Pods}, schedulerSays},
 	{[]view.Resource{view.Pods, view.Claims}, claimWithoutPod},
 }
 
 // diagnose returns the causes, the right one first, and what it could not look at.
-func diagnose(ctx context.Context, d *diagnosis) (findings []Finding, blind []view.Resource) {
+func diagnose(ctx context.Context, d *diagnosis) (found []Finding, blind []view.Resource) {
 	d.log = klog.FromContext(ctx)
 	d.cel = dracel.NewCache(1000, celFeatures)
 	for _, c := range causes {
@@ -131,13 +134,19 @@ func diagnose(ctx context.Context, d *diagnosis) (findings []Finding, blind []vi
 			}
 			continue
 		}
-		found := c.find(ctx, d)
-		findings = append(findings, found...)
-		if slices.ContainsFunc(found, func(f Finding) bool { return slices.Contains(final, f.Cause) }) {
+		for _, f := range c.find(ctx, d) {
+			same := func(other Finding) bool {
+				return other.Cause == f.Cause && other.Object == f.Object && other.Field == f.Field
+			}
+			if !slices.ContainsFunc(d.found, same) {
+				d.found = append(d.found, f)
+			}
+		}
+		if slices.ContainsFunc(d.found, func(f Finding) bool { return slices.Contains(final, f.Cause) }) {
 			break
 		}
 	}
-	return findings, blind
+	return d.found, blind
 }
 
 // final are causes after which no other one matters.
@@ -321,7 +330,7 @@ func (d *diagnosis) noLabel(template, message string) Finding {
 
 func labelMissing(_ context.Context, d *diagnosis) []Finding {
 	return d.fromTemplate(func(_ int, name string, t *view.Template) []Finding {
-		if t == nil || len(d.s.Namespaces) == 0 || d.hasAdminLabel(d.pod.Namespace) {
+		if t == nil || len(d.found) > 0 || len(d.s.Namespaces) == 0 || d.hasAdminLabel(d.pod.Namespace) {
 			return nil
 		}
 		for _, r := range t.Spec.Spec.Devices.Requests {
@@ -336,7 +345,7 @@ func labelMissing(_ context.Context, d *diagnosis) []Finding {
 // quotaFull is for the time before the controller has tried, and after its event is gone.
 func quotaFull(_ context.Context, d *diagnosis) []Finding {
 	return d.fromTemplate(func(_ int, name string, t *view.Template) []Finding {
-		if t == nil {
+		if t == nil || len(d.found) > 0 {
 			return nil
 		}
 		wanted := map[string]int64{"count/resourceclaims.resource.k8s.io": 1}
@@ -364,7 +373,7 @@ func quotaFull(_ context.Context, d *diagnosis) []Finding {
 
 func claimNotMade(_ context.Context, d *diagnosis) []Finding {
 	return d.fromTemplate(func(_ int, name string, t *view.Template) []Finding {
-		if t == nil || d.s.Now.Sub(d.pod.CreationTimestamp.Time) < patience {
+		if t == nil || len(d.found) > 0 || d.s.Now.Sub(d.pod.CreationTimestamp.Time) < patience {
 			return nil
 		}
 		return []Finding{{
@@ -566,7 +575,7 @@ func gateOff(_ context.Context, d *diagnosis) (findings []Finding) {
 			continue
 		}
 		written := c.claim.Annotations[applied]
-		if c.claim.ReservedFor == nil && strings.Contains(written, `"reservedFor":`) {
+		if c.claim.ReservedFor == nil && strings.Contains(written, `"reservedFor":`) && isFull(c.claim) {
 			findings = append(findings, Finding{
 				Cause: "gate-off", Object: claimObject(c.claim), Field: "spec.reservedFor",
 				Text:    "spec.reservedFor was written, and kube-apiserver dropped it: its gate DRAReservedForWorkloads is off, or it is one of upstream",
@@ -574,15 +583,7 @@ func gateOff(_ context.Context, d *diagnosis) (findings []Finding) {
 				Details: []string{"Turn the gate on, then create the claim again."},
 			})
 		}
-		if strings.Contains(written, `"adminAccess":true`) && !slices.ContainsFunc(requestsOf(c.claim), isAdmin) {
-			findings = append(findings, Finding{
-				Cause: "gate-off", Object: claimObject(c.claim), Field: "spec.devices.requests[].exactly.adminAccess",
-				Text:    "adminAccess was written, and kube-apiserver dropped it: its gate DRAAdminAccess is off",
-				Command: d.kubectl("delete resourceclaim %s", c.claim.Name),
-				Details: []string{"Turn the gate on, then create the claim again."},
-			})
-		}
-		if c.claim.ReservedFor != nil && c.claim.Status.Allocation != nil && !c.claim.ForAnyPod && d.isFull(c.claim) {
+		if c.claim.ReservedFor != nil && c.claim.Status.Allocation != nil && !c.claim.ForAnyPod && isFull(c.claim) {
 			findings = append(findings, Finding{
 				Cause: "gate-off", Object: claimObject(c.claim), Field: "status.allocation.reservedForAnyPod",
 				Text:    "the claim was allocated while the gate DRAReservedForWorkloads was off in kube-scheduler, so it is reserved per pod until it is deallocated, and it is full",
@@ -599,7 +600,22 @@ func gateOff(_ context.Context, d *diagnosis) (findings []Finding) {
 	return findings
 }
 
-func (d *diagnosis) isFull(claim *view.Claim) bool {
+// adminDropped is about claims that want a device of their own now, because the API server dropped a field.
+func adminDropped(_ context.Context, d *diagnosis) (findings []Finding) {
+	for _, claim := range d.unallocated() {
+		if strings.Contains(claim.Annotations[applied], `"adminAccess":true`) && !slices.ContainsFunc(requestsOf(claim), isAdmin) {
+			findings = append(findings, Finding{
+				Cause: "gate-off", Object: claimObject(claim), Field: "spec.devices.requests[].exactly.adminAccess",
+				Text:    "adminAccess was written, and kube-apiserver dropped it: its gate DRAAdminAccess is off",
+				Details: []string{"Turn the gate on, then create the claim again."},
+				Command: d.kubectl("delete resourceclaim %s", claim.Name),
+			})
+		}
+	}
+	return findings
+}
+
+func isFull(claim *view.Claim) bool {
 	return len(claim.Status.ReservedFor) >= resourcev1.ResourceClaimReservedForMaxSize
 }
 
@@ -608,7 +624,7 @@ func claimFull(_ context.Context, d *diagnosis) (findings []Finding) {
 		return nil
 	}
 	for _, c := range d.claims {
-		if c.claim == nil || !d.isFull(c.claim) || c.claim.ForAnyPod || c.claim.IsReserved(d.pod) {
+		if c.claim == nil || !isFull(c.claim) || c.claim.ForAnyPod || c.claim.IsReserved(d.pod) {
 			continue
 		}
 		findings = append(findings, Finding{
@@ -799,7 +815,7 @@ func schedulerSays(_ context.Context, d *diagnosis) []Finding {
 	}
 	c := d.scheduledCondition()
 	if c == nil {
-		if d.s.Now.Sub(d.pod.CreationTimestamp.Time) < patience {
+		if len(d.found) > 0 || d.s.Now.Sub(d.pod.CreationTimestamp.Time) < patience {
 			return nil
 		}
 		return []Finding{{
