@@ -19,6 +19,7 @@ limitations under the License.
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 
@@ -27,6 +28,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	_ "k8s.io/client-go/plugin/pkg/client/auth"
 
+	"kubernetes-dra/cmd/kubectl-dra/pkg/doctor"
 	"kubernetes-dra/cmd/kubectl-dra/pkg/downgrade"
 	"kubernetes-dra/cmd/kubectl-dra/pkg/who"
 	"kubernetes-dra/cmd/kubectl-dra/pkg/why"
@@ -36,6 +38,10 @@ func main() {
 	streams := genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}
 	if err := newCommand(streams).Execute(); err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
+		var exit interface{ ExitCode() int }
+		if errors.As(err, &exit) {
+			os.Exit(exit.ExitCode())
+		}
 		os.Exit(1)
 	}
 }
@@ -54,6 +60,6 @@ func newCommand(streams genericiooptions.IOStreams) *cobra.Command {
 	command.SetOut(streams.Out)
 	command.SetErr(streams.ErrOut)
 	flags.AddFlags(command.PersistentFlags())
-	command.AddCommand(why.NewCommand(flags, streams), who.NewCommand(flags, streams), downgrade.NewCommand(flags, streams))
+	command.AddCommand(why.NewCommand(flags, streams), who.NewCommand(flags, streams), doctor.NewCommand(flags, streams), downgrade.NewCommand(flags, streams))
 	return command
 }

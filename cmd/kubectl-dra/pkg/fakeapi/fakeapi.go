@@ -40,6 +40,8 @@ type Server struct {
 	URL string
 	// Version is that of resource.k8s.io, empty if there is none.
 	Version string
+	// GitVersion is that of the API server.
+	GitVersion string
 	// Forbidden are resources that may not be read: "pods", or "resourceclaims in other namespaces".
 	Forbidden []string
 	// Answer, if it is not nil, may answer a request in place of the server. It returns true if it did.
@@ -91,7 +93,7 @@ func (s *Server) kinds() []kind {
 // New starts a server, which stops with the test.
 func New(t *testing.T, version string) *Server {
 	t.Helper()
-	s := &Server{Version: version, objects: map[string]*unstructured.Unstructured{}}
+	s := &Server{Version: version, GitVersion: "v1.37.2", objects: map[string]*unstructured.Unstructured{}}
 	server := httptest.NewServer(s)
 	t.Cleanup(server.Close)
 	s.URL = server.URL
@@ -180,7 +182,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
 	switch {
 	case r.URL.Path == "/version":
-		Respond(w, map[string]any{"major": "1", "minor": "37", "gitVersion": "v1.37.2"})
+		Respond(w, map[string]any{"major": "1", "minor": "37", "gitVersion": s.GitVersion})
 	case r.URL.Path == "/api":
 		Respond(w, metav1.APIVersions{TypeMeta: metav1.TypeMeta{Kind: "APIVersions"}, Versions: []string{"v1"}})
 	case r.URL.Path == "/apis":

@@ -28,6 +28,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -131,7 +132,7 @@ func (r *Reader) Read(ctx context.Context, namespace string, resources ...Resour
 			}
 			mutex.Lock()
 			defer mutex.Unlock()
-			s.Gaps[resource] = reason(err)
+			s.Gaps[resource] = Reason(err)
 			errs = append(errs, fmt.Errorf("list %s: %w", resource, err))
 		})
 	}
@@ -213,8 +214,8 @@ func (r *Reader) Changes(ctx context.Context, namespace string) (wait func() err
 
 const forbidden = "forbidden"
 
-// reason is short: the rest is known from where it is shown.
-func reason(err error) string {
+// Reason is a short form of an error: the rest is known from where it is shown.
+func Reason(err error) string {
 	if apierrors.IsForbidden(err) {
 		return forbidden
 	}
@@ -241,6 +242,17 @@ func (r *Reader) read(ctx context.Context, s *Snapshot, resource Resource) error
 		s.Slices, err = list[resourcev1.ResourceSlice](ctx, r, r.dra.ResourceSlices().List)
 	case TaintRules:
 		s.TaintRules, err = r.listTaintRules(ctx)
+	case PodNames:
+		s.PodUIDs = map[types.UID]bool{}
+		err = r.eachName(ctx, schema.GroupVersionResource{Version: "v1", Resource: "pods"}, s.Namespace, func(o *metav1.PartialObjectMetadata) { s.PodUIDs[o.UID] = true })
+	case Policies:
+		policies := schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicies"}
+		err = r.eachName(ctx, policies, "", func(o *metav1.PartialObjectMetadata) { s.PolicyNames = append(s.PolicyNames, o.Name) })
+	case Roles:
+		rbac := r.Kube.RbacV1()
+		if s.Roles.ClusterRoles, err = list[rbacv1.ClusterRole](ctx, r, rbac.ClusterRoles().List); err == nil {
+			s.Roles.ClusterRoleBindings, err = list[rbacv1.ClusterRoleBinding](ctx, r, rbac.ClusterRoleBindings().List)
+		}
 	case Claims:
 		return r.readClaims(ctx, s)
 	case Templates:
@@ -267,6 +279,25 @@ func list[T any, L runtime.Object](ctx context.Context, r *Reader, page func(con
 		return nil
 	})
 	return items, err
+}
+
+// eachName reads no more of objects than their metadata.
+func (r *Reader) eachName(ctx context.Context, resource schema.GroupVersionResource, namespace string, do func(*metav1.PartialObjectMetadata)) error {
+	_, err := list[metav1.PartialObjectMetadata](ctx, r, func(ctx context.Context, options metav1.ListOptions) (*metav1.PartialObjectMetadataList, error) {
+		page, err := r.metadata.Resource(resource).Namespace(namespace).List(ctx, options)
+		if err == nil {
+			for i := range page.Items {
+				do(&page.Items[i])
+			}
+		}
+		return page, err
+	})
+	return err
+}
+
+// Claim reads one claim again.
+func (r *Reader) Claim(ctx context.Context, namespace, name string) (*resourcev1.ResourceClaim, error) {
+	return r.dra.ResourceClaims(namespace).Get(ctx, name, metav1.GetOptions{})
 }
 
 // listNamespaces gets only the one that matters: who may not list them all may often get that.
@@ -422,7 +453,7 @@ func (r *Reader) ReadControllers(ctx context.Context, s *Snapshot, namespace str
 			switch {
 			case apierrors.IsNotFound(err) || meta.IsNoMatchError(err):
 			case err != nil:
-				s.Gaps[Controllers] = reason(err)
+				s.Gaps[Controllers] = Reason(err)
 			case o.UID == owner.UID:
 				s.Controllers = append(s.Controllers, o)
 				if controller := metav1.GetControllerOf(o); controller != nil {
@@ -447,7 +478,7 @@ func (r *Reader) ReadWorkload(ctx context.Context, s *Snapshot, namespace string
 	case apierrors.IsNotFound(err):
 		return false
 	case err != nil:
-		s.Gaps[Controllers] = reason(err)
+		s.Gaps[Controllers] = Reason(err)
 		return true
 	}
 	if !slices.ContainsFunc(s.Controllers, func(c *metav1.PartialObjectMetadata) bool { return c.UID == o.UID }) {

@@ -24,6 +24,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -47,6 +48,10 @@ const (
 	Quotas      Resource = "resourcequotas"
 	Events      Resource = "events"
 	Controllers Resource = "controllers"
+	// PodNames are pods without anything but their UIDs.
+	PodNames Resource = "names of pods"
+	Roles    Resource = "clusterroles and clusterrolebindings"
+	Policies Resource = "validatingadmissionpolicies"
 )
 
 // Workload is what spec.reservedFor of the carry names. The name is empty in a template.
@@ -145,10 +150,22 @@ type Snapshot struct {
 	// Controllers are the owners of pods, and the workloads that claims name.
 	Controllers []*metav1.PartialObjectMetadata
 
+	// PodUIDs are those of all pods that exist.
+	PodUIDs map[types.UID]bool
+	Roles   RoleList
+	// PolicyNames are those of ValidatingAdmissionPolicies.
+	PolicyNames []string
+
 	claims  map[types.NamespacedName]*Claim
 	nodes   map[string]*corev1.Node
 	devices []*Device
 	holders map[ID][]Holder
+}
+
+// RoleList are roles for the whole cluster, and who has them.
+type RoleList struct {
+	ClusterRoles        []*rbacv1.ClusterRole
+	ClusterRoleBindings []*rbacv1.ClusterRoleBinding
 }
 
 // Template is a ResourceClaimTemplate, with what the carry adds to it.
