@@ -91,7 +91,7 @@ func (s *Server) kinds() []kind {
 }
 
 // New starts a server, which stops with the test.
-func New(t *testing.T, version string) *Server {
+func New(t testing.TB, version string) *Server {
 	t.Helper()
 	s := &Server{Version: version, GitVersion: "v1.37.2", objects: map[string]*unstructured.Unstructured{}}
 	server := httptest.NewServer(s)

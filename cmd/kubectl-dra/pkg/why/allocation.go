@@ -37,7 +37,7 @@ const (
 	// maxDetails is how many lines there are below one finding.
 	maxDetails = 10
 	// maxAllocation limits how long the allocator is asked: its work is exponential for some claims.
-	maxAllocation = 5 * time.Second
+	maxAllocation = 20 * time.Second
 )
 
 func matchesNode(node *corev1.Node, selector *corev1.NodeSelector) bool {
@@ -144,6 +144,7 @@ func cannotAllocate(ctx context.Context, d *diagnosis) (findings []Finding) {
 	defer cancel()
 	found, err := d.minimal(ctx)
 	if ctx.Err() != nil {
+		d.tooLarge = true
 		return nil
 	}
 	if err != nil {

@@ -84,6 +84,8 @@ type diagnosis struct {
 	gone map[types.UID]bool
 	// possible is true if the claims can be allocated as things are.
 	possible bool
+	// tooLarge is true if that could not be worked out in time.
+	tooLarge bool
 }
 
 // cause is one way in which something can be wrong. It finds nothing where it could not see what it needs.

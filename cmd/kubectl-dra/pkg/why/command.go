@@ -264,6 +264,9 @@ func (d *diagnosis) answer(ctx context.Context, reader *view.Reader) answer {
 	for _, r := range blind {
 		a.Unseen[r] = d.s.Gaps[r]
 	}
+	if d.tooLarge {
+		a.Unseen["whether there are devices"] = fmt.Sprintf("not worked out in %s", maxAllocation)
+	}
 	if d.s.OneNamespace {
 		a.Unseen["resourceclaims of other namespaces"] = "forbidden"
 	}

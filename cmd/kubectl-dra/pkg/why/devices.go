@@ -198,10 +198,7 @@ type without map[obstacle]bool
 func (d *diagnosis) canAllocate(ctx context.Context, w without) (bool, error) {
 	f := features
 	f.DeviceTaints = !w[taints]
-	allocator, err := structured.NewAllocator(ctx, f, d.allocated(w[busy]), classes{d.s}, d.slices(w[pools]), d.cel)
-	if err != nil {
-		return false, err
-	}
+	state, byNode := d.allocated(w[busy]), splitSlices(d.slices(w[pools]))
 	claims := make([]*resourcev1.ResourceClaim, 0, len(d.claims))
 	for _, c := range d.unallocated() {
 		claims = append(claims, relax(c.ResourceClaim, w))
@@ -210,12 +207,42 @@ func (d *diagnosis) canAllocate(ctx context.Context, w without) (bool, error) {
 		if !w[nodes] && d.unfit(node) != "" {
 			continue
 		}
+		// It goes through all slices for each node. Those of other nodes would be the most.
+		allocator, err := structured.NewAllocator(ctx, f, state, classes{d.s}, byNode.of(node.Name), d.cel)
+		if err != nil {
+			return false, err
+		}
 		results, err := allocator.Allocate(ctx, node, claims)
 		if err != nil || len(results) == len(claims) {
 			return err == nil, err
 		}
 	}
 	return false, nil
+}
+
+// nodeSlices are those of pools that one node has for itself, and of all other pools under the empty name.
+type nodeSlices map[string][]*resourcev1.ResourceSlice
+
+// splitSlices keeps pools together: a pool with missing slices is not used.
+func splitSlices(list []*resourcev1.ResourceSlice) nodeSlices {
+	owner := map[string]string{}
+	for _, slice := range list {
+		pool, node := slice.Spec.Driver+"/"+slice.Spec.Pool.Name, ptr.Deref(slice.Spec.NodeName, "")
+		if before, seen := owner[pool]; seen && before != node {
+			node = ""
+		}
+		owner[pool] = node
+	}
+	split := nodeSlices{}
+	for _, slice := range list {
+		node := owner[slice.Spec.Driver+"/"+slice.Spec.Pool.Name]
+		split[node] = append(split[node], slice)
+	}
+	return split
+}
+
+func (n nodeSlices) of(node string) []*resourcev1.ResourceSlice {
+	return slices.Concat(n[""], n[node])
 }
 
 // relax returns the claim that the user could have written.
