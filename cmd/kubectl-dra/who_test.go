@@ -125,6 +125,23 @@ func TestWho(t *testing.T) {
 	}
 }
 
+// TestWhoUnseen is about a user who may see one namespace only: nothing is called free.
+func TestWhoUnseen(t *testing.T) {
+	server := newServer(t, "v1", nil)
+	add(t, server, slice("a", map[string]any{"nodeName": "node-a", "devices": []any{device("gpu-0")}}), holder("train", []any{consumer("", "pods", "train-0")}, result("a", "gpu-0")))
+	for _, forbidden := range []string{"resourceclaims in other namespaces", "resourceslices"} {
+		server.Forbidden = []string{forbidden}
+		out, stderr, err := dra(t, server, "who")
+		if err != nil || !strings.Contains(stderr, "could not see") {
+			t.Errorf("%s: %v, %s", forbidden, err, stderr)
+		}
+		expect(t, out, "gpu-0 test/train pod/train-0")
+		if _, _, err := dra(t, server, "who", "--free"); err == nil {
+			t.Errorf("without %s nobody knows what is free", forbidden)
+		}
+	}
+}
+
 func mustWho(t *testing.T, url string, args ...string) string {
 	t.Helper()
 	var out, errOut bytes.Buffer

@@ -54,9 +54,10 @@ func TestKubectlDRA(t *testing.T) {
 	}
 	seeds := cases.Cluster{Dynamic: e.Dynamic, Mapper: mapper, Version: e.Version}
 	patched := cluster.IsPatched(shared.Version)
+	realNode, _ := shared.HasRealNode()
 	var seeded []*cases.Case
 	for _, c := range list {
-		if reason := skipped(c, patched); reason != "" {
+		if reason := skipped(c, patched, realNode); reason != "" {
 			t.Logf("%s is not seeded: %s", c.ID, reason)
 			continue
 		}
@@ -92,9 +93,12 @@ func TestKubectlDRA(t *testing.T) {
 }
 
 // skipped says why a case cannot be seeded here.
-func skipped(c *cases.Case, patched bool) string {
+func skipped(c *cases.Case, patched, realNode bool) string {
 	if c.Skip != "" {
 		return c.Skip
+	}
+	if c.RealNode && !realNode {
+		return "it needs a node with a kubelet"
 	}
 	if c.Carry && !patched {
 		return "it is about the carry"

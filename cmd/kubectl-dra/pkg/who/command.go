@@ -120,6 +120,9 @@ func (o *options) run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
+	if o.free && !knowsFree(s) {
+		return errors.New("which devices are free cannot be told: it takes permission to list resourceclaims of all namespaces, and resourceslices")
+	}
 	if len(args) > 0 && len(rows) == 0 && !o.free {
 		return o.notFound(args[0], f, s)
 	}
@@ -230,7 +233,7 @@ func (o *options) print(s *view.Snapshot, rows []Row) error {
 		return err
 	}
 	if s.OneNamespace {
-		fmt.Fprintf(o.streams.ErrOut, "could not see resourceclaims of other namespaces (forbidden): devices without a claim may be in use\n")
+		fmt.Fprintln(o.streams.ErrOut, "could not see resourceclaims of other namespaces (forbidden): devices without a claim may be in use")
 	}
 	fmt.Fprint(o.streams.ErrOut, output.Unseen(s.Gaps))
 	return nil

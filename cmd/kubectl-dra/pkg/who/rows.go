@@ -39,10 +39,10 @@ type Row struct {
 	Driver string `json:"driver"`
 	Pool   string `json:"pool"`
 	Device string `json:"device"`
-	// Published is false if no ResourceSlice lists the device any more.
-	Published bool     `json:"published"`
-	Taints    []string `json:"taints,omitempty"`
-	// Claim is nil if the device is free.
+	// Gone is true if no ResourceSlice lists the device any more.
+	Gone   bool     `json:"gone,omitempty"`
+	Taints []string `json:"taints,omitempty"`
+	// Claim is nil if no claim that could be read has the device.
 	Claim *Claim `json:"claim,omitempty"`
 	// Left is what others can still have: of the counters that the device shares with others, or of its own
 	// capacity.
@@ -79,7 +79,7 @@ func Rows(s *view.Snapshot) []Row {
 	published := map[view.ID]bool{}
 	for _, device := range s.Devices() {
 		published[device.ID] = true
-		row := Row{Node: device.Where(), Driver: device.Driver, Pool: device.Pool, Device: device.ID.Device, Published: true}
+		row := Row{Node: device.Where(), Driver: device.Driver, Pool: device.Pool, Device: device.ID.Device}
 		for _, taint := range device.Taints {
 			row.Taints = append(row.Taints, fmt.Sprintf("%s=%s:%s", taint.Key, taint.Value, taint.Effect))
 		}
@@ -87,12 +87,12 @@ func Rows(s *view.Snapshot) []Row {
 		row.Left, enough = left.of(device)
 		holders := s.Holders()[device.ID]
 		others := slices.ContainsFunc(holders, func(h view.Holder) bool { return !h.IsAdmin() })
-		row.Usable = enough && (!others || ptr.Deref(device.AllowMultipleAllocations, false))
+		row.Usable = knowsFree(s) && enough && (!others || ptr.Deref(device.AllowMultipleAllocations, false))
 		rows = append(rows, withHolders(row, holders)...)
 	}
 	for id, holders := range s.Holders() {
 		if !published[id] {
-			rows = append(rows, withHolders(Row{Node: "<unknown>", Driver: id.Driver, Pool: id.Pool, Device: id.Device}, holders)...)
+			rows = append(rows, withHolders(Row{Node: "<unknown>", Driver: id.Driver, Pool: id.Pool, Device: id.Device, Gone: s.Sees(view.Slices)}, holders)...)
 		}
 	}
 	slices.SortStableFunc(rows, func(a, b Row) int {
@@ -100,6 +100,9 @@ func Rows(s *view.Snapshot) []Row {
 	})
 	return rows
 }
+
+// knowsFree returns false if somebody may have a device whose claim could not be read.
+func knowsFree(s *view.Snapshot) bool { return !s.OneNamespace && s.Sees(view.Claims, view.Slices) }
 
 func withHolders(row Row, holders []view.Holder) []Row {
 	if len(holders) == 0 {
