@@ -19,6 +19,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -26,7 +27,9 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"kubernetes-dra/cmd/kubectl-dra/pkg/cases"
+	"kubernetes-dra/cmd/kubectl-dra/pkg/doctor"
 	"kubernetes-dra/cmd/kubectl-dra/pkg/fakeapi"
+	whyverb "kubernetes-dra/cmd/kubectl-dra/pkg/why"
 )
 
 // newServer has the nodes of a small cluster and the objects of a case.
@@ -91,7 +94,7 @@ type whyAnswer struct {
 	Items []struct {
 		Object string
 		Causes []struct{ Cause, Text, Object, Field, Command string }
-		Unseen map[string]string
+		Unseen map[string]struct{ LeftOut []string }
 	}
 }
 
@@ -176,10 +179,41 @@ func TestUnseen(t *testing.T) {
 						t.Errorf("without %s it says %s (%s), and with it %q", resource, cause.Cause, cause.Text, seen)
 					}
 				}
-				if answer.firstCause() != c.Cause && len(answer.Items[0].Unseen) == 0 {
-					t.Errorf("without %s it does not find %s, and does not say that it could not see something", resource, c.Cause)
+				if answer.firstCause() == c.Cause {
+					continue
+				}
+				var left []string
+				for _, gap := range answer.Items[0].Unseen {
+					left = append(left, gap.LeftOut...)
+				}
+				if !slices.Contains(left, c.Cause) {
+					t.Errorf("without %s it does not find %s, and does not say that it did not look for it: %q", resource, c.Cause, left)
 				}
 			}
 		})
+	}
+}
+
+// TestDocumented checks that each id has a row in the documents, and that causes have cases.
+func TestDocumented(t *testing.T) {
+	data, err := os.ReadFile("../../docs/kubectl-dra.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range append(whyverb.IDs(), doctor.IDs()...) {
+		if !strings.Contains(string(data), "\n| `"+id+"` |") {
+			t.Errorf("docs/kubectl-dra.md has no row for %s", id)
+		}
+	}
+	var covered []string
+	for _, c := range loadCases(t) {
+		if covered = append(covered, c.Cause); !slices.Contains(whyverb.IDs(), c.Cause) {
+			t.Errorf("case %s has the unknown cause %s", c.ID, c.Cause)
+		}
+	}
+	for _, id := range whyverb.IDs() {
+		if !slices.Contains(covered, id) {
+			t.Errorf("no case has the cause %s", id)
+		}
 	}
 }

@@ -22,7 +22,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
@@ -131,8 +130,8 @@ func (o *options) verdict(findings []Finding) error {
 func (o *options) print(e *examination) error {
 	if !o.output.IsText() {
 		object := map[string]any{"items": e.findings, "checks": e.done}
-		if len(e.s.Gaps) > 0 {
-			object["unseen"], object["leftOut"] = e.s.Gaps, e.leftOut
+		if len(e.unseen) > 0 {
+			object["unseen"] = e.unseen
 		}
 		return o.output.PrintObject(o.streams.Out, "Doctor", object)
 	}
@@ -147,11 +146,17 @@ func (o *options) print(e *examination) error {
 			return err
 		}
 	}
-	fmt.Fprint(o.streams.ErrOut, output.Unseen(e.s.Gaps))
-	if len(e.leftOut) > 0 {
-		fmt.Fprintf(o.streams.ErrOut, "left out: %s\n", strings.Join(e.leftOut, ", "))
-	}
+	fmt.Fprint(o.streams.ErrOut, output.Unseen(e.unseen))
 	return nil
+}
+
+// IDs are those of all checks.
+func IDs() []string {
+	var ids []string
+	for _, c := range checks {
+		ids = append(ids, c.id)
+	}
+	return ids
 }
 
 // examination is one run.
@@ -162,7 +167,7 @@ type examination struct {
 
 	findings []Finding
 	done     []string
-	leftOut  []string
+	unseen   map[view.Resource]output.Gap
 }
 
 // resources are what the checks need.
@@ -178,9 +183,14 @@ func examine(ctx context.Context, reader *view.Reader, namespace string) (*exami
 	}
 	e := &examination{s: s, reader: reader, findings: []Finding{}}
 	e.readFacts(ctx)
+	e.unseen = output.Gaps(s)
 	for _, c := range checks {
 		if !s.Sees(c.needs...) {
-			e.leftOut = append(e.leftOut, c.id)
+			for _, r := range c.needs {
+				if !s.Sees(r) {
+					e.unseen[r] = e.unseen[r].With(s.Gaps[r], c.id)
+				}
+			}
 			continue
 		}
 		e.done = append(e.done, c.id)

@@ -104,7 +104,7 @@ func (o *options) run(ctx context.Context, arg string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprint(o.streams.ErrOut, output.Unseen(s.Gaps))
+	fmt.Fprint(o.streams.ErrOut, output.Unseen(output.Gaps(s)))
 	_, err = io.WriteString(o.streams.Out, g.String())
 	return err
 }

@@ -125,11 +125,39 @@ func (f *Flags) Check() error {
 	return err
 }
 
-// Unseen says what could not be read.
-func Unseen(unseen map[view.Resource]string) string {
+// Gap is about something that could not be read.
+type Gap struct {
+	Reason string `json:"reason"`
+	// LeftOut are ids of what was not looked for because of that.
+	LeftOut []string `json:"leftOut,omitempty"`
+}
+
+// With adds ids.
+func (g Gap) With(reason string, ids ...string) Gap {
+	g.Reason, g.LeftOut = reason, append(g.LeftOut, ids...)
+	slices.Sort(g.LeftOut)
+	g.LeftOut = slices.Compact(g.LeftOut)
+	return g
+}
+
+// Gaps are those of a snapshot.
+func Gaps(s *view.Snapshot) map[view.Resource]Gap {
+	gaps := map[view.Resource]Gap{}
+	for r, reason := range s.Gaps {
+		gaps[r] = Gap{Reason: reason}
+	}
+	return gaps
+}
+
+// Unseen says what could not be read, and what was left out because of that.
+func Unseen(gaps map[view.Resource]Gap) string {
 	var b strings.Builder
-	for _, r := range slices.Sorted(maps.Keys(unseen)) {
-		fmt.Fprintf(&b, "could not see %s (%s): what depends on that is left out\n", r, view.Clean(unseen[r]))
+	for _, r := range slices.Sorted(maps.Keys(gaps)) {
+		fmt.Fprintf(&b, "could not see %s (%s)", r, view.Clean(gaps[r].Reason))
+		if left := gaps[r].LeftOut; len(left) > 0 {
+			fmt.Fprintf(&b, ", left out: %s", strings.Join(left, ", "))
+		}
+		b.WriteString("\n")
 	}
 	return b.String()
 }

@@ -158,7 +158,7 @@ func (o *options) notFound(arg string, f *filter, s *view.Snapshot) error {
 	case f.claims != nil:
 		return fmt.Errorf("pod %q has no devices: kubectl dra why pod/%s says why", f.name, f.name)
 	case !s.Sees(view.Claims, view.Slices):
-		return fmt.Errorf("%q was not found, and not everything could be read: %s", arg, strings.TrimSpace(output.Unseen(s.Gaps)))
+		return fmt.Errorf("%q was not found, and not everything could be read: %s", arg, strings.TrimSpace(output.Unseen(output.Gaps(s))))
 	}
 	return fmt.Errorf("%q was not found: it is no node or pool with devices, no device, and no claim or pod that has one", arg)
 }
@@ -223,7 +223,7 @@ func (o *options) print(s *view.Snapshot, rows []Row) error {
 		}
 		object := map[string]any{"items": rows}
 		if len(s.Gaps) > 0 {
-			object["unseen"] = s.Gaps
+			object["unseen"] = output.Gaps(s)
 		}
 		return o.output.PrintObject(o.streams.Out, "Who", object)
 	}
@@ -235,7 +235,7 @@ func (o *options) print(s *view.Snapshot, rows []Row) error {
 	if s.OneNamespace {
 		fmt.Fprintln(o.streams.ErrOut, "could not see resourceclaims of other namespaces (forbidden): devices without a claim may be in use")
 	}
-	fmt.Fprint(o.streams.ErrOut, output.Unseen(s.Gaps))
+	fmt.Fprint(o.streams.ErrOut, output.Unseen(output.Gaps(s)))
 	return nil
 }
 

@@ -26,11 +26,13 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	dracel "k8s.io/dynamic-resource-allocation/cel"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 
+	"kubernetes-dra/cmd/kubectl-dra/pkg/output"
 	"kubernetes-dra/cmd/kubectl-dra/pkg/view"
 )
 
@@ -90,48 +92,70 @@ type diagnosis struct {
 
 // cause is one way in which something can be wrong. It finds nothing where it could not see what it needs.
 type cause struct {
+	// ids are those of its findings.
+	ids   []string
 	needs []view.Resource
 	find  func(context.Context, *diagnosis) []Finding
 }
 
 // causes are ordered: what has to be mended before anything else matters comes first.
 var causes = []cause{
-	{[]view.Resource{view.Pods}, notWaiting},
-	{[]view.Resource{view.Pods}, heldBack},
-	{[]view.Resource{view.Claims}, claimMissing},
-	{[]view.Resource{view.Templates}, templateMissing},
-	{[]view.Resource{view.Events}, refusedClaim},
-	{[]view.Resource{view.Namespaces, view.Templates}, labelMissing},
-	{[]view.Resource{view.Quotas, view.Templates}, quotaFull},
-	{[]view.Resource{view.Templates}, claimNotMade},
-	{[]view.Resource{view.Claims}, claimOfAnother},
-	{[]view.Resource{view.Claims}, claimDeleted},
-	{[]view.Resource{view.Nodes}, nodeBroken},
-	{[]view.Resource{view.Claims}, neverScheduled},
-	{[]view.Resource{view.Events}, kubeletSays},
-	{[]view.Resource{view.Claims}, driverSays},
-	{[]view.Resource{view.Claims}, gateOff},
-	{[]view.Resource{view.Claims}, reservedForOther},
-	{[]view.Resource{view.Claims}, claimFull},
-	{[]view.Resource{view.Classes, view.Claims}, classMissing},
-	{[]view.Resource{view.Slices, view.Claims}, allocationBroken},
-	{[]view.Resource{view.Nodes, view.Claims}, allocatedElsewhere},
-	{[]view.Resource{view.Classes, view.Slices, view.Claims}, nothingMatches},
-	{[]view.Resource{view.Claims}, adminDropped},
-	{[]view.Resource{view.Classes, view.Slices, view.Claims, view.Nodes, view.TaintRules}, cannotAllocate},
-	{[]view.Resource{view.Pods}, schedulerSays},
-	{[]view.Resource{view.Pods, view.Claims}, claimWithoutPod},
+	{[]string{"not-waiting", "pod-ended", "pod-deleted", "no-claims"}, []view.Resource{view.Pods}, notWaiting},
+	{[]string{"scheduling-gated"}, []view.Resource{view.Pods}, heldBack},
+	{[]string{"claim-missing"}, []view.Resource{view.Claims}, claimMissing},
+	{[]string{"template-missing"}, []view.Resource{view.Templates}, templateMissing},
+	{[]string{"quota", "admin-label-missing", "permission-missing", "gate-off", "claim-not-made"}, []view.Resource{view.Events}, refusedClaim},
+	{[]string{"admin-label-missing"}, []view.Resource{view.Namespaces, view.Templates}, labelMissing},
+	{[]string{"quota"}, []view.Resource{view.Quotas, view.Templates}, quotaFull},
+	{[]string{"claim-not-made"}, []view.Resource{view.Templates, view.Namespaces, view.Quotas, view.Events}, claimNotMade},
+	{[]string{"claim-of-another-pod"}, []view.Resource{view.Claims}, claimOfAnother},
+	{[]string{"claim-deleted"}, []view.Resource{view.Claims}, claimDeleted},
+	{[]string{"node-gone", "node-not-ready"}, []view.Resource{view.Nodes}, nodeBroken},
+	{[]string{"never-scheduled"}, []view.Resource{view.Claims}, neverScheduled},
+	{[]string{"claim-not-usable", "gate-off", "driver-not-on-node", "kubelet-refused", "driver-error"}, []view.Resource{view.Events}, kubeletSays},
+	{[]string{"driver-error"}, []view.Resource{view.Claims}, driverSays},
+	{[]string{"gate-off"}, []view.Resource{view.Claims}, gateOff},
+	{[]string{"reserved-for-another-workload", "permission-missing"}, []view.Resource{view.Claims}, reservedForOther},
+	{[]string{"claim-full"}, []view.Resource{view.Claims}, claimFull},
+	{[]string{"class-missing"}, []view.Resource{view.Classes, view.Claims}, classMissing},
+	{[]string{"device-gone", "device-tainted"}, []view.Resource{view.Slices, view.Claims}, allocationBroken},
+	{[]string{"node-gone", "node-not-ready", "node-unfit"}, []view.Resource{view.Nodes, view.Claims}, allocatedElsewhere},
+	{[]string{"no-slices", "selector-matches-nothing", "selector-fails"}, []view.Resource{view.Classes, view.Slices, view.Claims}, nothingMatches},
+	{[]string{"gate-off"}, []view.Resource{view.Claims}, adminDropped},
+	{allocationIDs, []view.Resource{view.Classes, view.Slices, view.Claims, view.Nodes, view.TaintRules}, cannotAllocate},
+	{[]string{"scheduler-says", "scheduler-silent"}, []view.Resource{view.Pods}, schedulerSays},
+	{[]string{"claim-unused", "claim-idle", "claim-in-use", "deallocation-pending"}, []view.Resource{view.Pods, view.Claims}, claimWithoutPod},
 }
 
-// diagnose returns the causes, the right one first, and what it could not look at.
-func diagnose(ctx context.Context, d *diagnosis) (found []Finding, blind []view.Resource) {
+// allocationIDs are causes that the allocator proves.
+var allocationIDs = []string{
+	"held-by-idle-claim", "deallocation-pending", "devices-in-use", "capacity-used-up", "device-tainted", "node-unfit", "node-not-ready",
+	"driver-not-on-node", "too-few-devices", "constraint-unmet", "pool-incomplete", "selector-matches-nothing", "selector-fails",
+}
+
+// IDs are those of all causes, sorted.
+func IDs() []string {
+	all := sets.New[string]()
+	for _, c := range causes {
+		all.Insert(c.ids...)
+	}
+	return sets.List(all)
+}
+
+// diagnose returns the causes, the right one first, and which ones it could not look for because of what.
+func diagnose(ctx context.Context, d *diagnosis) (found []Finding, blind map[view.Resource]output.Gap) {
 	d.log = klog.FromContext(ctx)
 	d.cel = dracel.NewCache(1000, celFeatures)
+	blind = map[view.Resource]output.Gap{}
+	if d.pod == nil && !d.s.Sees(view.Pods) {
+		// A pod may wait for the claim, for any reason.
+		blind[view.Pods] = output.Gap{}.With(d.s.Gaps[view.Pods], IDs()...)
+	}
 	for _, c := range causes {
 		if !d.s.Sees(c.needs...) {
 			for _, r := range c.needs {
-				if !d.s.Sees(r) && !slices.Contains(blind, r) {
-					blind = append(blind, r)
+				if !d.s.Sees(r) {
+					blind[r] = blind[r].With(d.s.Gaps[r], c.ids...)
 				}
 			}
 			continue

@@ -23,6 +23,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -93,8 +94,8 @@ type answer struct {
 	Namespace string    `json:"namespace"`
 	Object    string    `json:"object"`
 	Causes    []Finding `json:"causes"`
-	// Unseen are resources that could not be read and that verdicts depend on, with the reason.
-	Unseen map[view.Resource]string `json:"unseen,omitempty"`
+	// Unseen are resources that could not be read, and the causes that were not looked for because of that.
+	Unseen map[view.Resource]output.Gap `json:"unseen,omitempty"`
 	// Pod is the one that waits for the claim which was asked about.
 	Pod string `json:"pod,omitempty"`
 }
@@ -257,18 +258,15 @@ func (d *diagnosis) answer(ctx context.Context, reader *view.Reader) answer {
 	}
 	d.look = func(claim *view.Claim) { d.lookAt(ctx, reader, claim) }
 	findings, blind := diagnose(ctx, d)
-	a := answer{Causes: findings, Unseen: map[view.Resource]string{}}
+	a := answer{Causes: findings, Unseen: blind}
 	if a.Causes == nil {
 		a.Causes = []Finding{}
 	}
-	for _, r := range blind {
-		a.Unseen[r] = d.s.Gaps[r]
-	}
 	if d.tooLarge {
-		a.Unseen["whether there are devices"] = fmt.Sprintf("not worked out in %s", maxAllocation)
+		a.Unseen["whether there are devices"] = output.Gap{Reason: fmt.Sprintf("not worked out in %s", maxAllocation), LeftOut: allocationIDs}
 	}
 	if d.s.OneNamespace {
-		a.Unseen["resourceclaims of other namespaces"] = "forbidden"
+		a.Unseen["resourceclaims of other namespaces"] = output.Gap{Reason: "forbidden", LeftOut: allocationIDs}
 	}
 	switch {
 	case d.asked != nil:
@@ -335,7 +333,7 @@ func (o *options) print(answers []answer, detailed bool) error {
 		columns = append([]string{"Namespace"}, columns...)
 	}
 	table := output.Table(columns...)
-	unseen := map[view.Resource]string{}
+	unseen := map[view.Resource]output.Gap{}
 	for _, a := range answers {
 		first := Finding{Cause: "<unknown>"}
 		if len(a.Causes) > 0 {
@@ -346,9 +344,7 @@ func (o *options) print(answers []answer, detailed bool) error {
 			cells = append([]string{a.Namespace}, cells...)
 		}
 		output.AddRow(table, cells...)
-		for r, reason := range a.Unseen {
-			unseen[r] = reason
-		}
+		maps.Copy(unseen, a.Unseen)
 	}
 	if err := o.output.PrintTable(o.streams.Out, table); err != nil {
 		return err
