@@ -14,11 +14,12 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Command kubectl-dra is a plugin of kubectl for clusters with the carry. Its verb downgrade
-// prepares ResourceClaims for a release of upstream, which does not know their fields.
+// Command kubectl-dra is a plugin of kubectl for clusters with devices in claims, with the carry or without. It
+// tells who has which device, why a pod waits and what is wrong. Only its verb downgrade changes something.
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 
@@ -27,22 +28,35 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	_ "k8s.io/client-go/plugin/pkg/client/auth"
 
+	"kubernetes-dra/cmd/kubectl-dra/pkg/doctor"
 	"kubernetes-dra/cmd/kubectl-dra/pkg/downgrade"
+	"kubernetes-dra/cmd/kubectl-dra/pkg/graph"
+	"kubernetes-dra/cmd/kubectl-dra/pkg/who"
+	"kubernetes-dra/cmd/kubectl-dra/pkg/why"
 )
 
 func main() {
 	streams := genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}
 	if err := newCommand(streams).Execute(); err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
+		var exit interface{ ExitCode() int }
+		if errors.As(err, &exit) {
+			os.Exit(exit.ExitCode())
+		}
 		os.Exit(1)
 	}
 }
+
+const long = `Look after devices in ResourceClaims: tell who has them, why a pod waits for them, and what is wrong.
+
+All verbs but downgrade only read. They work with Kubernetes 1.32 and later, patched or not.`
 
 func newCommand(streams genericiooptions.IOStreams) *cobra.Command {
 	flags := genericclioptions.NewConfigFlags(true)
 	command := &cobra.Command{
 		Use:           "kubectl-dra",
-		Short:         "Look after ResourceClaims that are reserved for workloads",
+		Short:         "Look after devices in ResourceClaims",
+		Long:          long,
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl dra"},
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -52,6 +66,9 @@ func newCommand(streams genericiooptions.IOStreams) *cobra.Command {
 	command.SetOut(streams.Out)
 	command.SetErr(streams.ErrOut)
 	flags.AddFlags(command.PersistentFlags())
-	command.AddCommand(downgrade.NewCommand(flags, streams))
+	command.AddCommand(
+		why.NewCommand(flags, streams), who.NewCommand(flags, streams), doctor.NewCommand(flags, streams),
+		graph.NewCommand(flags, streams), downgrade.NewCommand(flags, streams),
+	)
 	return command
 }

@@ -19,7 +19,7 @@ limitations under the License.
 //
 // RELEASE is the release that is tested, whose binaries must be in
 // _output/<release>/bin or in BIN. With KEEP=true the cluster is still there
-// afterwards.
+// afterwards. With NO_REAL_NODE=true it has simulated nodes only, also for root.
 //
 // TestKubeadm has a node of its own: with KUBEADM_RELEASE, the folder of a release, no
 // cluster is started for other tests.
@@ -173,6 +173,7 @@ func options() (cluster.Options, error) {
 		Gates:          gates,
 		LogLevel:       4,
 		SimulatedNodes: 100,
+		NoRealNode:     os.Getenv("NO_REAL_NODE") == "true",
 	}, nil
 }
 

@@ -142,7 +142,7 @@ func (d *Driver) writeStatus(ctx context.Context, namespace, name string, uid ty
 	case result == resultForbidden:
 		d.Events.Event(&v1.ObjectReference{APIVersion: resourceapi.SchemeGroupVersion.String(), Kind: "ResourceClaim", Namespace: namespace, Name: name, UID: uid},
 			v1.EventTypeWarning, EventStatusRefused,
-			fmt.Sprintf("driver %s on node %s may not write the status of its devices, will try again; dra-status-access says what it lacks: %v", d.Name, d.NodeName, err))
+			fmt.Sprintf("driver %s on node %s may not write the status of its devices, will try again; 'kubectl dra doctor access' says what it lacks: %v", d.Name, d.NodeName, err))
 	}
 	return fmt.Errorf("writing the status of claim %s/%s: %w", namespace, name, err)
 }

@@ -14,14 +14,12 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package main
+package doctor
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -35,6 +33,8 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
@@ -119,7 +119,28 @@ clusters: [{name: test, cluster: {server: %q}}]
 	return name
 }
 
-func TestRun(t *testing.T) {
+// runArgs returns true if something is lacking, as the exit code does.
+func runArgs(t *testing.T, args []string, stdout, stderr io.Writer) (bool, error) {
+	t.Helper()
+	t.Setenv("HOME", t.TempDir())
+	config := genericclioptions.NewConfigFlags(true)
+	command := newAccessCommand(config, genericiooptions.IOStreams{In: strings.NewReader(""), Out: stdout, ErrOut: stderr})
+	command.SilenceErrors, command.SilenceUsage = true, true
+	command.SetErr(stderr)
+	config.AddFlags(command.PersistentFlags())
+	command.SetArgs(args)
+	err := command.ExecuteContext(t.Context())
+	var exit exitError
+	if errors.As(err, &exit) && exit.code == 1 {
+		return true, nil
+	}
+	if errors.As(err, &exit) && exit.code != 2 {
+		t.Errorf("unexpected exit code %d", exit.code)
+	}
+	return false, err
+}
+
+func TestAccess(t *testing.T) {
 	status := []string{"get   ", "update status  ", "patch status  "}
 	const driver = "driver.example.com"
 	for name, tc := range map[string]struct {
@@ -289,7 +310,7 @@ It lacks nothing.
 				tc.account = "plugin"
 			}
 			args := append([]string{"--kubeconfig", apiServer(t, tc.allowed...), "--service-account", "example-driver/" + tc.account}, tc.args...)
-			lacks, err := run(context.Background(), args, &stdout, &stderr)
+			lacks, err := runArgs(t, args, &stdout, &stderr)
 			if err != nil || stderr.Len() > 0 {
 				t.Fatalf("%v, %s", err, stderr.String())
 			}
@@ -303,7 +324,7 @@ It lacks nothing.
 	}
 }
 
-func TestErrors(t *testing.T) {
+func TestAccessErrors(t *testing.T) {
 	const account = "--service-account=example-driver/plugin"
 	for name, tc := range map[string]struct {
 		args []string
@@ -324,7 +345,7 @@ func TestErrors(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var stdout, stderr bytes.Buffer
-			_, err := run(context.Background(), append([]string{"--kubeconfig", apiServer(t)}, tc.args...), &stdout, &stderr)
+			_, err := runArgs(t, append([]string{"--kubeconfig", apiServer(t)}, tc.args...), &stdout, &stderr)
 			if err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("want an error with %q, got: %v", tc.want, err)
 			}
@@ -336,14 +357,8 @@ func TestErrors(t *testing.T) {
 	t.Run("ServiceAccount cannot be read", func(t *testing.T) {
 		var stdout, stderr bytes.Buffer
 		args := []string{"--kubeconfig", apiServer(t), "--service-account=example-driver/secret", "--driver=d"}
-		if lacks, err := run(context.Background(), args, &stdout, &stderr); err != nil || !lacks {
+		if lacks, err := runArgs(t, args, &stdout, &stderr); err != nil || !lacks {
 			t.Errorf("want the report all the same, got %v, %v", lacks, err)
-		}
-	})
-	t.Run("help", func(t *testing.T) {
-		var stdout, stderr bytes.Buffer
-		if _, err := run(context.Background(), []string{"--help"}, &stdout, &stderr); !errors.Is(err, flag.ErrHelp) || !strings.Contains(stderr.String(), "--service-account") {
-			t.Errorf("unexpected: %v, %s", err, stderr.String())
 		}
 	})
 }

@@ -1,0 +1,205 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package doctor looks for what is wrong, or will be, in a cluster with devices in claims.
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"kubernetes-dra/cmd/kubectl-dra/pkg/output"
+	"kubernetes-dra/cmd/kubectl-dra/pkg/view"
+)
+
+const long = `Look for what is wrong with devices in claims, or will be: claims that keep devices for nobody, ResourceSlices of
+dead drivers, permissions that are missing, versions and gates that differ.
+
+Nothing is changed. What you may not read is said, together with the checks that were left out because of it.
+
+The exit code is 1 if there is a finding of the level of --fail-on, or a worse one. docs/kubectl-dra.md has a section
+about each check.`
+
+const example = `  # Look at the cluster
+  kubectl dra doctor
+
+  # In a pipeline
+  kubectl dra doctor --fail-on=warning -o json
+
+  # Which rules does a driver lack?
+  kubectl dra doctor access --service-account example-driver/plugin --driver driver.example.com`
+
+// Levels of findings.
+const (
+	levelError   = "error"
+	levelWarning = "warning"
+	levelInfo    = "info"
+)
+
+// Finding is something that an administrator should look at.
+type Finding struct {
+	// Check is an id that does not change, and the anchor of a section in docs/kubectl-dra.md.
+	Check   string `json:"check"`
+	Level   string `json:"level"`
+	Object  string `json:"object"`
+	Text    string `json:"text"`
+	Command string `json:"command,omitempty"`
+}
+
+type options struct {
+	config  *genericclioptions.ConfigFlags
+	streams genericiooptions.IOStreams
+	output  *output.Flags
+	failOn  string
+}
+
+// NewCommand returns the command. Its namespace is the one of --namespace, not that of the context.
+func NewCommand(config *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams) *cobra.Command {
+	o := &options{config: config, streams: streams}
+	command := &cobra.Command{
+		Use:     "doctor [--fail-on=error|warning|never]",
+		Short:   "Look for what is wrong with devices in claims",
+		Long:    long,
+		Example: example,
+		Args:    cobra.NoArgs,
+		RunE:    func(command *cobra.Command, _ []string) error { return o.run(command.Context()) },
+	}
+	o.output = output.New(command)
+	command.Flags().StringVar(&o.failOn, "fail-on", levelError, "Level of a finding from which on the exit code is 1: error, warning or never.")
+	command.AddCommand(newAccessCommand(config, streams))
+	return command
+}
+
+func (o *options) run(ctx context.Context) error {
+	if err := o.output.Check(); err != nil {
+		return err
+	}
+	if !slices.Contains([]string{levelError, levelWarning, "never"}, o.failOn) {
+		return fmt.Errorf("--fail-on %q: use error, warning or never", o.failOn)
+	}
+	reader, err := view.NewReader(o.config, o.streams.ErrOut)
+	if err != nil {
+		return err
+	}
+	e, err := examine(ctx, reader, *o.config.Namespace)
+	if err != nil {
+		return err
+	}
+	if err := o.print(e); err != nil {
+		return err
+	}
+	return o.verdict(e.findings)
+}
+
+// verdict is an error if there is something that the user wants to fail on.
+func (o *options) verdict(findings []Finding) error {
+	n := 0
+	for _, f := range findings {
+		if o.failOn != "never" && f.Level == levelError || o.failOn == levelWarning && f.Level == levelWarning {
+			n++
+		}
+	}
+	switch n {
+	case 0:
+		return nil
+	case 1:
+		return errors.New("there is one finding")
+	}
+	return fmt.Errorf("there are %d findings", n)
+}
+
+func (o *options) print(e *examination) error {
+	if !o.output.IsText() {
+		object := map[string]any{"items": e.findings, "checks": e.done}
+		if len(e.unseen) > 0 {
+			object["unseen"] = e.unseen
+		}
+		return o.output.PrintObject(o.streams.Out, "Doctor", object)
+	}
+	if len(e.findings) == 0 {
+		fmt.Fprintf(o.streams.Out, "%d checks found nothing.\n", len(e.done))
+	} else {
+		table := output.Table("Level", "Check", "Object", "What", "+Command")
+		for _, f := range e.findings {
+			output.AddRow(table, f.Level, f.Check, f.Object, f.Text, f.Command)
+		}
+		if err := o.output.PrintTable(o.streams.Out, table); err != nil {
+			return err
+		}
+	}
+	fmt.Fprint(o.streams.ErrOut, output.Unseen(e.unseen))
+	return nil
+}
+
+// IDs are those of all checks.
+func IDs() []string {
+	var ids []string
+	for _, c := range checks {
+		ids = append(ids, c.id)
+	}
+	return ids
+}
+
+// examination is one run.
+type examination struct {
+	s      *view.Snapshot
+	reader *view.Reader
+	facts  facts
+
+	findings []Finding
+	done     []string
+	unseen   map[view.Resource]output.Gap
+}
+
+// resources are what the checks need.
+var resources = []view.Resource{view.PodNames, view.Claims, view.Classes, view.Slices, view.Nodes, view.Namespaces, view.Roles, view.Policies}
+
+func examine(ctx context.Context, reader *view.Reader, namespace string) (*examination, error) {
+	s, err := reader.ReadScoped(ctx, namespace, resources...)
+	if err != nil {
+		return nil, err
+	}
+	if !s.Sees(view.Claims) {
+		return nil, fmt.Errorf("list resourceclaims: %s", s.Gaps[view.Claims])
+	}
+	e := &examination{s: s, reader: reader, findings: []Finding{}}
+	e.readFacts(ctx)
+	e.unseen = output.Gaps(s)
+	for _, c := range checks {
+		if !s.Sees(c.needs...) {
+			for _, r := range c.needs {
+				if !s.Sees(r) {
+					e.unseen[r] = e.unseen[r].With(s.Gaps[r], c.id)
+				}
+			}
+			continue
+		}
+		e.done = append(e.done, c.id)
+		for _, f := range c.find(ctx, e) {
+			f.Check, f.Level = c.id, c.level
+			e.findings = append(e.findings, f)
+		}
+	}
+	order := []string{levelError, levelWarning, levelInfo}
+	slices.SortStableFunc(e.findings, func(a, b Finding) int { return slices.Index(order, a.Level) - slices.Index(order, b.Level) })
+	return e, nil
+}
