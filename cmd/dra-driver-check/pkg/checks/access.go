@@ -29,7 +29,7 @@ import (
 var accessChecks = []check.Check{{
 	ID:    "access",
 	Asks:  "Has the driver's service account the rights for claims and slices, and for the status as 1.36 wants them?",
-	Do:    "Add them to the driver's ClusterRole. dra-status-access prints the rules for the status.",
+	Do:    "Add them to the driver's ClusterRole. kubectl dra doctor access prints the rules for the status.",
 	Needs: []check.Need{needsAccount},
 	Run: func(c *check.Case) {
 		if lacks := lacking(c.Driver, func(r authorizationv1.ResourceAttributes) bool { return allowed(c, r) }); len(lacks) > 0 {
