@@ -22,6 +22,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -192,7 +193,7 @@ func (e *env) driverCheck(driver string, other map[string]string, args ...string
 func (e *env) checkDriver(driver, class, selector, account string, other map[string]string, args ...string) {
 	e.Helper()
 	var stdout, stderr bytes.Buffer
-	cmd := command.New(genericiooptions.IOStreams{Out: &stdout, ErrOut: &stderr})
+	cmd := command.New(genericiooptions.IOStreams{Out: &stdout, ErrOut: io.MultiWriter(&stderr, e.Output())})
 	cmd.SetArgs(append([]string{"--kubeconfig=" + shared.Kubeconfig(), "--driver=" + driver, "--device-class=" + class, "--driver-selector=" + selector,
 		"--service-account=" + account, "--image=" + cluster.ShellImage, "--pods=" + strconv.Itoa(checkedPods), "--patience=5m", "--output=json"}, args...))
 	err := cmd.ExecuteContext(e.ctx)
