@@ -143,6 +143,10 @@ test-kind: check-release ## A release as a node image of kind. It needs Docker.
 	@hack/install-deps.sh docker
 	@$(CARRY) test --release "$(RELEASE)" --kind
 
+.PHONY: test-drivers
+test-drivers: need-root ## dra-driver-check against four drivers.
+	@$(CARRY) test --release "$(RELEASE)" --drivers
+
 .PHONY: test-faults
 test-faults: need-root ## Components that are killed, hang or leak. STEP_CLOCK=1
 	@STEP_CLOCK="$(STEP_CLOCK)" $(CARRY) test --release "$(RELEASE)" --faults

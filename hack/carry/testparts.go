@@ -52,6 +52,7 @@ func specialParts(through *string) []specialPart {
 		{"upgrade", "test that replaces the binaries of a cluster that runs", func(ctx context.Context, r *testRun) ([]testrun.Job, error) {
 			return upgradePart(ctx, r, strings.Fields(*through))
 		}},
+		{"drivers", "drivers of ours and upstream's against dra-driver-check", driversPart},
 		{"faults", "test that breaks what a cluster consists of, and one that looks for leaks", faultsPart},
 		{"e2e-dra", "upstream's own tests that upgrade a cluster and go back", e2eDRAPart},
 		{"e2e-node", "upstream's node specs about DRA", e2eNodePart},
@@ -174,6 +175,14 @@ func faultsPart(_ context.Context, r *testRun) ([]testrun.Job, error) {
 	return r.clusterTests(testplan.ClusterPackage, testrun.Job{
 		Env:   []string{"FAULTS=true", "SOAK=10m"},
 		Flags: []string{"timeout=60m"}, Only: []string{"TestFaults", "TestSoak"},
+	}, func(ctx context.Context) error { return subcommand(ctx, "build", "--release", r.Release.Name) })
+}
+
+// driversPart runs dra-driver-check against several drivers.
+func driversPart(_ context.Context, r *testRun) ([]testrun.Job, error) {
+	return r.clusterTests(testplan.ClusterPackage, testrun.Job{
+		Env:   []string{"DRIVER_CHECK=true"},
+		Flags: []string{"timeout=60m"}, Only: []string{"TestDriverCheck"},
 	}, func(ctx context.Context) error { return subcommand(ctx, "build", "--release", r.Release.Name) })
 }
 
