@@ -209,7 +209,7 @@ func completePod(o *unstructured.Unstructured) {
 		return
 	}
 	if spec["containers"] == nil {
-		spec["containers"] = []any{map[string]any{"name": "main", "image": "docker.io/library/busybox:stable", "imagePullPolicy": "IfNotPresent", "command": []any{"sleep", "1000000"}}}
+		spec["containers"] = []any{map[string]any{"name": "main", "image": "busybox:stable", "imagePullPolicy": "IfNotPresent", "command": []any{"sleep", "1000000"}}}
 	}
 	if spec["tolerations"] == nil {
 		spec["tolerations"] = []any{map[string]any{"key": "kwok.x-k8s.io/node", "operator": "Exists"}}

@@ -40,7 +40,7 @@ import (
 	"kubernetes-dra/cmd/kubectl-dra/pkg/why"
 )
 
-// check looks for one thing.
+// checkup looks for one thing.
 type checkup struct {
 	id, level string
 	needs     []view.Resource
@@ -256,12 +256,23 @@ func (e *examination) rulesOf(accounts bool) map[string][]rbacv1.PolicyRule {
 	}
 	clusterRoles := map[string][]rbacv1.PolicyRule{}
 	for _, role := range e.s.Roles.ClusterRoles {
-		clusterRoles[role.Name] = role.Rules
+		// The API server keeps its own roles up to date.
+		if role.Name == clusterAdmin || role.Labels["kubernetes.io/bootstrapping"] == "" {
+			clusterRoles[role.Name] = role.Rules
+		}
 	}
 	for _, binding := range e.s.Roles.ClusterRoleBindings {
 		add(binding.Subjects, clusterRoles[binding.RoleRef.Name])
 	}
 	return rules
+}
+
+// clusterAdmin is the role that may do everything.
+const clusterAdmin = "cluster-admin"
+
+func mayDoEverything(rules []rbacv1.PolicyRule) bool {
+	ok, _ := validation.Covers(rules, []rbacv1.PolicyRule{{APIGroups: []string{"*"}, Resources: []string{"*"}, Verbs: []string{"*"}}})
+	return ok
 }
 
 func covers(rules []rbacv1.PolicyRule, resource string, verbs ...string) bool {
@@ -280,7 +291,7 @@ func covers(rules []rbacv1.PolicyRule, resource string, verbs ...string) bool {
 func lockedOut(_ context.Context, e *examination) (findings []Finding) {
 	all := e.rulesOf(true)
 	for _, name := range slices.Sorted(maps.Keys(all)) {
-		if !covers(all[name], "resourceclaims/status", "update", "patch") || strings.HasPrefix(name, "kube-system/") && !strings.Contains(name, "dra") {
+		if !covers(all[name], "resourceclaims/status", "update", "patch") {
 			continue
 		}
 		// A rule for one driver has its name.
@@ -324,8 +335,8 @@ func unguardedLabels(_ context.Context, e *examination) (findings []Finding) {
 	for _, accounts := range []bool{true, false} {
 		all := e.rulesOf(accounts)
 		for _, name := range slices.Sorted(maps.Keys(all)) {
-			// Components are trusted.
-			if covers(all[name], "namespaces", "update", "patch") && !strings.HasPrefix(name, "kube-system/") && !strings.Contains(name, " system:") {
+			// No policy stops those.
+			if covers(all[name], "namespaces", "update", "patch") && !mayDoEverything(all[name]) {
 				who = append(who, name)
 			}
 		}

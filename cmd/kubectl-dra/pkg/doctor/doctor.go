@@ -181,6 +181,10 @@ func examine(ctx context.Context, reader *view.Reader, namespace string) (*exami
 	if !s.Sees(view.Claims) {
 		return nil, fmt.Errorf("list resourceclaims: %s", s.Gaps[view.Claims])
 	}
+	if s.Namespace != "" {
+		// The pods of other namespaces were not read.
+		s.Claims = slices.DeleteFunc(s.Claims, func(c *view.Claim) bool { return c.Namespace != s.Namespace })
+	}
 	e := &examination{s: s, reader: reader, findings: []Finding{}}
 	e.readFacts(ctx)
 	e.unseen = output.Gaps(s)

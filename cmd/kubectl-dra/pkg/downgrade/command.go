@@ -26,7 +26,6 @@ import (
 	"io"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -40,6 +39,8 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/openapi"
+
+	"kubernetes-dra/cmd/kubectl-dra/pkg/view"
 )
 
 const long = `Prepare ResourceClaims for a release of upstream, which does not know what the carry stores in them.
@@ -255,7 +256,7 @@ func (o *options) print(steps []step, templates []template) error {
 	var text strings.Builder
 	text.WriteString("\nA release of upstream generates a claim for each pod from these ResourceClaimTemplates, and needs devices for each. Replace or delete them:\n")
 	for _, t := range templates {
-		fmt.Fprintf(&text, "  %s/%s: one claim for each of %s\n", t.namespace, t.name, clean(t.consumers))
+		fmt.Fprintf(&text, "  %s/%s: one claim for each of %s\n", t.namespace, t.name, view.Clean(t.consumers))
 	}
 	_, err := io.WriteString(o.streams.Out, text.String())
 	return err
@@ -285,23 +286,13 @@ func (o *options) printSteps(steps []step) error {
 	return err
 }
 
-// clean replaces what would disturb the terminal. Who may write a claim chooses names in it.
-func clean(text string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) {
-			return unicode.ReplacementChar
-		}
-		return r
-	}, text)
-}
-
 func table(steps []step) *metav1.Table {
 	t := &metav1.Table{}
 	for _, name := range []string{"Namespace", "Claim", "Reserved for", "Pods", "Action", "Why"} {
 		t.ColumnDefinitions = append(t.ColumnDefinitions, metav1.TableColumnDefinition{Name: name, Type: "string"})
 	}
 	for _, s := range steps {
-		t.Rows = append(t.Rows, metav1.TableRow{Cells: []any{s.namespace, s.name, clean(strings.Join(s.holds, ", ")), int64(s.users), string(s.action), clean(s.why)}})
+		t.Rows = append(t.Rows, metav1.TableRow{Cells: []any{s.namespace, s.name, view.Clean(strings.Join(s.holds, ", ")), int64(s.users), string(s.action), view.Clean(s.why)}})
 	}
 	return t
 }
