@@ -90,7 +90,11 @@ func runRelease(ctx context.Context, args []string) error {
 		StandIns:      standIns,
 		ProxyBase:     base,
 		Addons:        []release.Addon{{Dir: t.Repo, Package: "./cmd/" + cluster.NetworkDaemonSet, Image: cluster.NetworkImage, Manifests: "cmd/" + cluster.NetworkDaemonSet + "/deploy"}},
-		Untested:      why,
+		Plugin: &release.Plugin{
+			Dir: t.Repo, Package: "./cmd/kubectl-dra", Systems: []string{"linux", "darwin", "windows"},
+			Short: "Who holds a device, why a pod waits for one, what will break", Homepage: "https://kep.k8s.io/4381",
+		},
+		Untested: why,
 
 		IgnoredPreflightErrors: t.Release.IgnoredPreflightErrors,
 	}

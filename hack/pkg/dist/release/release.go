@@ -91,6 +91,8 @@ type Options struct {
 	ProxyBase func(ctx context.Context, arch string) (*ProxyBase, error)
 	// Addons are programs of this repository that the release has beside Kubernetes.
 	Addons []Addon
+	// Plugin is that of kubectl, nil if there is none.
+	Plugin *Plugin
 	// Untested says why the tree is not the one that its tests passed on, if it is not.
 	Untested string
 }
@@ -139,6 +141,11 @@ func Build(ctx context.Context, o Options) error {
 	}
 	for _, addon := range o.Addons {
 		if err := addon.manifests(fresh); err != nil {
+			return err
+		}
+	}
+	if o.Plugin != nil {
+		if err := o.Plugin.write(ctx, o, fresh); err != nil {
 			return err
 		}
 	}
@@ -272,7 +279,7 @@ func writeTarball(ctx context.Context, archive, root string, date time.Time) (su
 			return w.WriteHeader(header)
 		}
 		header.Size = info.Size()
-		if isBinary(header.Name) {
+		if info.Mode()&0o100 != 0 {
 			header.Mode = 0o755
 		}
 		if err := w.WriteHeader(header); err != nil {

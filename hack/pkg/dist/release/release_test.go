@@ -21,7 +21,9 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"crypto/sha256"
 	"crypto/x509"
+	"encoding/hex"
 	"encoding/pem"
 	"errors"
 	"io"
@@ -29,6 +31,7 @@ import (
 	"maps"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -73,7 +76,7 @@ func newOptions(t *testing.T) Options {
 	}
 	files["deploy/kustomization.yaml"] = "resources: [pod.yaml]\n"
 	files["deploy/pod.yaml"] = "apiVersion: v1\nkind: Pod\nmetadata: {name: addon}\nspec:\n  containers:\n  - {name: addon, image: \"example.com/addon:v1\"}\n"
-	for _, name := range append([]string{"addon"}, binaries.Names...) {
+	for _, name := range append([]string{"addon", "kubectl-test"}, binaries.Names...) {
 		files["cmd/"+name+"/main.go"] = "package main\n\nimport (\n\t\"golang.org/x/mod/semver\"\n\t_ \"k8s.io/api\"\n)\n\nfunc main() { println(\"" + name + "\", semver.Major(\"v1\")) }\n"
 	}
 	for name, content := range files {
@@ -96,6 +99,7 @@ func newOptions(t *testing.T) Options {
 		IgnoredPreflightErrors: []string{"C"},
 		StandIns:               []StandIn{{Module: "k8s.io/api", Version: "v0.36.2", Sum: "h1:12=", For: "v0.36.3", Why: "the same source"}},
 		ProxyBase:              newBase,
+		Plugin:                 &Plugin{Dir: tree, Package: "./cmd/kubectl-test", Systems: []string{"linux", "windows"}, Short: "Tests", Homepage: "https://example.com"},
 		Addons:                 []Addon{{Dir: tree, Package: "./cmd/addon", Image: "example.com/addon:v1", Manifests: "deploy"}},
 	}
 }
@@ -200,8 +204,9 @@ func TestBuild(t *testing.T) {
 		}
 	}
 	want := []string{
-		"SHA512SUMS", "UNTESTED", "addon-linux-amd64.tar", "addon-linux-arm64.tar", "addon.yaml", "kind.yaml", "kubeadm.yaml", "kubernetes-server-linux-amd64.spdx.json", "kubernetes-server-linux-amd64.tar.gz",
-		"kubernetes-server-linux-arm64.spdx.json", "kubernetes-server-linux-arm64.tar.gz",
+		"SHA512SUMS", "UNTESTED", "addon-linux-amd64.tar", "addon-linux-arm64.tar", "addon.yaml", "kind.yaml", "kubeadm.yaml",
+		"kubectl-test-linux-amd64.tar.gz", "kubectl-test-linux-arm64.tar.gz", "kubectl-test-windows-amd64.tar.gz", "kubectl-test-windows-arm64.tar.gz", "kubernetes-server-linux-amd64.spdx.json", "kubernetes-server-linux-amd64.tar.gz",
+		"kubernetes-server-linux-arm64.spdx.json", "kubernetes-server-linux-arm64.tar.gz", "test.yaml",
 	}
 	if !slices.Equal(files, want) {
 		t.Errorf("got files %q, want %q", files, want)
@@ -220,6 +225,7 @@ func TestBuild(t *testing.T) {
 			}
 		}
 	}
+	checkPlugin(t, o.Output)
 	if text := string(readFile(t, o.Output, "addon.yaml")); !strings.Contains(text, "image: example.com/addon:v1\n") {
 		t.Errorf("got manifest %s", text)
 	}
@@ -291,6 +297,39 @@ func checkImage(t *testing.T, bin, component, arch string) {
 		}
 		if !x509.NewCertPool().AppendCertsFromPEM(files["etc/ssl/certs/ca-certificates.crt"]) {
 			t.Errorf("%s has no certificates", tag)
+		}
+	}
+}
+
+// checkPlugin looks at the archives of the plugin as krew does.
+func checkPlugin(t *testing.T, dir string) {
+	t.Helper()
+	var manifest struct {
+		Metadata struct{ Name string }
+		Spec     struct {
+			Version   string
+			Platforms []struct {
+				Selector         struct{ MatchLabels map[string]string }
+				URI, SHA256, Bin string
+			}
+		}
+	}
+	if err := yaml.Unmarshal(readFile(t, dir, "test.yaml"), &manifest); err != nil {
+		t.Fatal(err)
+	}
+	if manifest.Metadata.Name != "test" || manifest.Spec.Version != "v1.36.3-dra.1" || len(manifest.Spec.Platforms) != 4 {
+		t.Errorf("got manifest %+v", manifest)
+	}
+	for _, p := range manifest.Spec.Platforms {
+		archive := filepath.Join(dir, path.Base(p.URI))
+		sum := sha256.Sum256(readFile(t, archive))
+		if got := hex.EncodeToString(sum[:]); got != p.SHA256 {
+			t.Errorf("%s: %s", archive, got)
+		}
+		headers, _ := unpack(t, archive, t.TempDir())
+		program := headers[p.Bin]
+		if program == nil || program.Mode != 0o755 || headers["kubernetes/LICENSES/vendor/golang.org/x/mod/LICENSE"] == nil {
+			t.Errorf("%v: %v", p.Selector, slices.Collect(maps.Keys(headers)))
 		}
 	}
 }
