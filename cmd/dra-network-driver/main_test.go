@@ -36,6 +36,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/kustomize/api/krusty"
+	"sigs.k8s.io/kustomize/kyaml/filesys"
 
 	"kubernetes-dra/cmd/dra-network-driver/pkg/config"
 )
@@ -68,6 +70,32 @@ func manifest(t *testing.T, name string) []runtime.Object {
 			t.Fatalf("%s: %v", name, err)
 		}
 		objects = append(objects, object)
+	}
+}
+
+// TestKustomizations checks what "kubectl apply -k" makes of the folders that the documents name.
+func TestKustomizations(t *testing.T) {
+	const policies = "../../examples/devicestatus/node-policy"
+	for dir, want := range map[string]map[string]int{
+		"deploy":            {"kind: DaemonSet": 1, "kind: ValidatingAdmissionPolicy\n": 3, "- Deny\n": 3, "imagePullPolicy": 0},
+		"deploy-kind":       {"kind: DaemonSet": 1, "kind: ValidatingAdmissionPolicy\n": 3, "- Deny\n": 3, "imagePullPolicy: Never\n": 1},
+		policies:            {"kind: ValidatingAdmissionPolicy\n": 2, "- Deny\n": 2},
+		policies + "-audit": {"kind: ValidatingAdmissionPolicy\n": 2, "- Deny\n": 0, "- Audit\n": 2, "- Warn\n": 2},
+	} {
+		objects, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), dir)
+		if err != nil {
+			t.Errorf("%s: %v", dir, err)
+			continue
+		}
+		text, err := objects.AsYaml()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for part, n := range want {
+			if got := strings.Count(string(text), part); got != n {
+				t.Errorf("%s: %q is there %d times, want %d", dir, part, got, n)
+			}
+		}
 	}
 }
 

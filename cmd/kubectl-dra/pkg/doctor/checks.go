@@ -357,7 +357,7 @@ func missingPolicies(_ context.Context, e *examination) []Finding {
 	}
 	return []Finding{{
 		Object: "validatingadmissionpolicies", Text: "no policy binds the drivers of nodes to their nodes: whoever takes over one node can take the devices of others",
-		Command: "kubectl apply -k examples/devicestatus/node-policy/audit",
+		Command: "kubectl apply -k examples/devicestatus/node-policy-audit",
 	}}
 }
 
