@@ -156,21 +156,36 @@ func (d *Driver) attachAll(ctx context.Context, claims []*Claim, sandbox Sandbox
 	return nil
 }
 
-// rest is how many times as long as the runtime had to wait for a network that network is left alone.
-const rest = 10
+const (
+	// rest is how many times as long as the runtime had to wait for a network that network is left alone.
+	rest = 10
+	// forgetLate is after which time it does not count anymore that a network was late.
+	forgetLate = time.Hour
+)
+
+// lateness is that of a network whose plugins were not done in time, and have not been since.
+type lateness struct {
+	times       int
+	last, until time.Time
+}
 
 // wasLate remembers the networks for whose plugins somebody has waited since then, and does not any longer.
-// A tenant whose pods fail again and again takes a tenth of the time from all other pods of the node at most.
+// Once can happen on a busy node. After that, a tenant whose pods fail again and again takes a tenth of the
+// time from all other pods of the node at most.
 func (d *Driver) wasLate(since time.Time, condition func(*Attachment) bool) {
 	d.mutex.Lock()
 	defer d.mutex.Unlock()
 	now := d.Clock.Now()
-	maps.DeleteFunc(d.late, func(_ [sha256.Size]byte, until time.Time) bool { return !until.After(now) })
+	maps.DeleteFunc(d.late, func(_ [sha256.Size]byte, l lateness) bool { return now.Sub(l.last) > forgetLate })
 	for _, device := range d.unfinishedLocked(condition) {
 		network := sha256.Sum256(device.Network)
-		if until := now.Add(rest * now.Sub(since)); until.After(d.late[network]) {
-			d.late[network] = until
+		l := d.late[network]
+		l.times++
+		l.last = now
+		if l.times > 1 {
+			l.until = now.Add(rest * now.Sub(since))
 		}
+		d.late[network] = l
 	}
 }
 
@@ -206,7 +221,7 @@ func (d *Driver) checkRest(namespace string, names []string) error {
 
 // restLocked returns for how long the network of a device is left alone.
 func (d *Driver) restLocked(device *Device) time.Duration {
-	return d.late[sha256.Sum256(device.Network)].Sub(d.Clock.Now())
+	return d.late[sha256.Sum256(device.Network)].until.Sub(d.Clock.Now())
 }
 
 // isLate returns true if plugins run for a network that is left alone.
@@ -417,6 +432,7 @@ func (d *Driver) added(claim *Claim, device *Device, result cnitypes.Result) err
 	}
 	err = d.change(claim, func() {
 		a.Phase, a.Result = Added, encoded
+		delete(d.late, sha256.Sum256(device.Network))
 		device.Ready = d.ready(device.Ready, metav1.ConditionTrue, ReasonAttached, fmt.Sprintf("interface %s of pod %s", a.InterfaceName, a.PodName))
 		claim.Reported = true
 	})

@@ -153,8 +153,8 @@ type Driver struct {
 	complete sets.Set[string]
 	// ending are the sandboxes that are being disconnected, until the channel is closed.
 	ending map[string]*ending
-	// late are networks that pods had to wait for too long, and until when they are left alone.
-	late map[[sha256.Size]byte]time.Time
+	// late are networks that pods had to wait for too long.
+	late map[[sha256.Size]byte]lateness
 	// running is what plugins do for a claim.
 	running map[types.UID]string
 	// checks end a CHECK when somebody else needs the claim.
@@ -185,7 +185,7 @@ func New(options Options) (*Driver, error) {
 		complete: sets.New[string](),
 		ours:     sets.New[string](),
 		ending:   make(map[string]*ending),
-		late:     make(map[[sha256.Size]byte]time.Time),
+		late:     make(map[[sha256.Size]byte]lateness),
 		running:  make(map[types.UID]string),
 		checks:   make(map[types.UID]context.CancelFunc),
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
