@@ -25,9 +25,7 @@ import (
 	"strconv"
 	"strings"
 
-	"sigs.k8s.io/kustomize/api/krusty"
-	"sigs.k8s.io/kustomize/kyaml/filesys"
-
+	"kubernetes-dra/hack/pkg/dist/kustomize"
 	"kubernetes-dra/hack/pkg/tools"
 )
 
@@ -71,33 +69,21 @@ func (c *Cluster) NetworkDriver() (string, error) {
 	if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(text), 0o600)); err != nil {
 		return "", err
 	}
-	objects, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), dir)
-	if err != nil {
-		return "", fmt.Errorf("manifests of the network driver: %w", err)
-	}
-	manifest, err := objects.AsYaml()
-	if err == nil && !strings.Contains(string(manifest), "image: "+NetworkImage+"\n") {
-		err = fmt.Errorf("the manifest of the network driver does not have the image %s of the real node", NetworkImage)
-	}
-	return string(manifest), err
+	return kustomize.Build(dir, NetworkImage)
 }
 
 // NetworkExample is the manifest of two pods with a second interface, in a version of the
 // API that the cluster serves.
 func (c *Cluster) NetworkExample(version string) (string, error) {
-	return c.readReplaced("examples/network/"+Manifest("pods", version),
-		"bridge: storage0", "bridge: "+c.NetworkBridge(),
-		"    spec:\n      resourceClaims:", "    spec:\n      terminationGracePeriodSeconds: 1\n      resourceClaims:",
-	)
-}
-
-// readReplaced reads a file of the repository, and replaces pairs of strings in it.
-func (c *Cluster) readReplaced(name string, oldNew ...string) (string, error) {
+	name := "examples/network/" + Manifest("pods", version)
 	data, err := os.ReadFile(filepath.Join(c.Options.Repo, filepath.FromSlash(name)))
 	if err != nil {
 		return "", err
 	}
-	text, err := ReplaceAll(string(data), oldNew...)
+	text, err := ReplaceAll(string(data),
+		"bridge: storage0", "bridge: "+c.NetworkBridge(),
+		"    spec:\n      resourceClaims:", "    spec:\n      terminationGracePeriodSeconds: 1\n      resourceClaims:",
+	)
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", name, err)
 	}

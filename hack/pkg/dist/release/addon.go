@@ -18,19 +18,14 @@ package release
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
-	"strings"
-
-	"sigs.k8s.io/kustomize/api/krusty"
-	"sigs.k8s.io/kustomize/kyaml/filesys"
 
 	"kubernetes-dra/hack/pkg/dist/image"
-	"kubernetes-dra/hack/pkg/sys"
+	"kubernetes-dra/hack/pkg/dist/kustomize"
 )
 
 // Addon is a program of this repository that runs in the cluster. A release has its image for each
@@ -53,19 +48,16 @@ func (a Addon) image(ctx context.Context, dir, arch string) error {
 		return err
 	}
 	defer os.RemoveAll(bin)
-	program := filepath.Join(bin, a.name())
-	// Without the state of the checkout in it, the same code gives the same bytes.
-	build := sys.Command(ctx, a.Dir, sys.GoEnviron("GOOS=linux", "GOARCH="+arch), "go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", program, a.Package)
-	if err := sys.Run(ctx, build); err != nil {
-		return fmt.Errorf("%s: %w", a.Package, err)
+	if err := buildProgram(ctx, a.Dir, a.Package, "linux", arch, bin, a.name()); err != nil {
+		return err
 	}
-	licences, err := a.licences(ctx, bin)
+	licences, err := licenceFiles(bin)
 	if err != nil {
 		return err
 	}
 	i := image.Image{
 		Names:      []string{a.Image},
-		Programs:   map[string]string{"/" + a.name(): program},
+		Programs:   map[string]string{"/" + a.name(): filepath.Join(bin, a.name())},
 		Files:      licences,
 		Entrypoint: []string{"/" + a.name()},
 		Arch:       arch,
@@ -73,15 +65,8 @@ func (a Addon) image(ctx context.Context, dir, arch string) error {
 	return i.Write(ctx, filepath.Join(dir, fmt.Sprintf("%s-linux-%s.tar", a.name(), arch)))
 }
 
-// licences are those of the modules in the program, which is in the folder bin, as files of the image.
-func (a Addon) licences(ctx context.Context, bin string) (map[string][]byte, error) {
-	modules, err := modulesOf(bin, []string{a.name()})
-	if err != nil {
-		return nil, err
-	}
-	if err := copyLicences(ctx, bin, a.Dir, modules); err != nil {
-		return nil, err
-	}
+// licenceFiles are the licences that buildProgram has put into a folder, as files of an image.
+func licenceFiles(bin string) (map[string][]byte, error) {
 	files, root := map[string][]byte{}, filepath.Join(bin, "kubernetes")
 	return files, filepath.WalkDir(root, func(file string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
@@ -95,17 +80,9 @@ func (a Addon) licences(ctx context.Context, bin string) (map[string][]byte, err
 
 // manifests writes what kubectl apply -k would apply.
 func (a Addon) manifests(dir string) error {
-	from := filepath.Join(a.Dir, a.Manifests)
-	objects, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), from)
+	text, err := kustomize.Build(filepath.Join(a.Dir, a.Manifests), a.Image)
 	if err != nil {
-		return fmt.Errorf("%s: %w", from, err)
+		return err
 	}
-	text, err := objects.AsYaml()
-	if err == nil && !strings.Contains(string(text), "image: "+a.Image+"\n") {
-		err = errors.New("no object has the image " + a.Image)
-	}
-	if err != nil {
-		return fmt.Errorf("%s: %w", from, err)
-	}
-	return os.WriteFile(filepath.Join(dir, a.name()+".yaml"), text, 0o644)
+	return os.WriteFile(filepath.Join(dir, a.name()+".yaml"), []byte(text), 0o644)
 }

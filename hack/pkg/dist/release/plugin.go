@@ -28,8 +28,6 @@ import (
 	"strings"
 	"text/template"
 	"time"
-
-	"kubernetes-dra/hack/pkg/sys"
 )
 
 // Plugin is a plugin of kubectl. A release has an archive of it for each platform, and the manifest with which
@@ -61,15 +59,7 @@ func (p Plugin) build(ctx context.Context, dir, system, arch string, date time.T
 		return built, err
 	}
 	defer os.RemoveAll(root)
-	build := sys.Command(ctx, p.Dir, sys.GoEnviron("GOOS="+system, "GOARCH="+arch), "go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", filepath.Join(root, built.Program), p.Package)
-	if err := sys.Run(ctx, build); err != nil {
-		return built, fmt.Errorf("%s for %s/%s: %w", p.Package, system, arch, err)
-	}
-	modules, err := modulesOf(root, []string{built.Program})
-	if err != nil {
-		return built, err
-	}
-	if err := copyLicences(ctx, root, p.Dir, modules); err != nil {
+	if err := buildProgram(ctx, p.Dir, p.Package, system, arch, root, built.Program); err != nil {
 		return built, err
 	}
 	archive := filepath.Join(dir, built.Archive)
