@@ -21,12 +21,13 @@ import (
 	"io"
 	"strings"
 	"time"
-	"unicode"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/cli-runtime/pkg/printers"
+
+	"kubernetes-dra/cmd/kubectl-dra/pkg/terminal"
 )
 
 // Count is how many results have a verdict.
@@ -55,19 +56,19 @@ func Print(out io.Writer, results []Result) error {
 	var text strings.Builder
 	for _, r := range results {
 		for _, note := range r.Notes {
-			fmt.Fprintf(&text, "\n%s: %s", r.ID, clean(note))
+			fmt.Fprintf(&text, "\n%s: %s", r.ID, terminal.Line(note))
 		}
 		if r.Verdict == Skipped {
-			fmt.Fprintf(&text, "\n%s is skipped: %s", r.ID, clean(r.Reason))
+			fmt.Fprintf(&text, "\n%s is skipped: %s", r.ID, terminal.Line(r.Reason))
 		}
 	}
 	for _, r := range results {
 		if r.Verdict == Fail {
-			fmt.Fprintf(&text, "\n\n%s FAILED: %s", r.ID, clean(r.Reason))
+			fmt.Fprintf(&text, "\n\n%s FAILED: %s", r.ID, terminal.Line(r.Reason))
 			for _, line := range r.Seen {
-				fmt.Fprintf(&text, "\n  seen: %s", clean(line))
+				fmt.Fprintf(&text, "\n  seen: %s", terminal.Line(line))
 			}
-			fmt.Fprintf(&text, "\n  what to do: %s", clean(r.Do))
+			fmt.Fprintf(&text, "\n  what to do: %s", terminal.Line(r.Do))
 		}
 	}
 	fmt.Fprintf(&text, "\n\n%d passed, %d failed, %d skipped\n", Count(results, Pass), Count(results, Fail), Count(results, Skipped))
@@ -77,19 +78,6 @@ func Print(out io.Writer, results []Result) error {
 
 // Seconds is how long something took.
 func Seconds(d time.Duration) string { return fmt.Sprintf("%.1fs", d.Seconds()) }
-
-// clean replaces what would disturb the terminal: a driver chooses the text of its Events.
-func clean(text string) string {
-	return strings.Map(func(r rune) rune {
-		switch {
-		case r == '\n':
-			return ' '
-		case unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r):
-			return unicode.ReplacementChar
-		}
-		return r
-	}, text)
-}
 
 // Object is the same for programs.
 func Object(driver string, results []Result) runtime.Object {

@@ -40,7 +40,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/openapi"
 
-	"kubernetes-dra/cmd/kubectl-dra/pkg/view"
+	"kubernetes-dra/cmd/kubectl-dra/pkg/terminal"
 )
 
 const long = `Prepare ResourceClaims for a release of upstream, which does not know what the carry stores in them.
@@ -256,7 +256,7 @@ func (o *options) print(steps []step, templates []template) error {
 	var text strings.Builder
 	text.WriteString("\nA release of upstream generates a claim for each pod from these ResourceClaimTemplates, and needs devices for each. Replace or delete them:\n")
 	for _, t := range templates {
-		fmt.Fprintf(&text, "  %s/%s: one claim for each of %s\n", t.namespace, t.name, view.Clean(t.consumers))
+		fmt.Fprintf(&text, "  %s/%s: one claim for each of %s\n", t.namespace, t.name, terminal.Line(t.consumers))
 	}
 	_, err := io.WriteString(o.streams.Out, text.String())
 	return err
@@ -292,7 +292,7 @@ func table(steps []step) *metav1.Table {
 		t.ColumnDefinitions = append(t.ColumnDefinitions, metav1.TableColumnDefinition{Name: name, Type: "string"})
 	}
 	for _, s := range steps {
-		t.Rows = append(t.Rows, metav1.TableRow{Cells: []any{s.namespace, s.name, view.Clean(strings.Join(s.holds, ", ")), int64(s.users), string(s.action), view.Clean(s.why)}})
+		t.Rows = append(t.Rows, metav1.TableRow{Cells: []any{s.namespace, s.name, terminal.Line(strings.Join(s.holds, ", ")), int64(s.users), string(s.action), terminal.Line(s.why)}})
 	}
 	return t
 }

@@ -31,6 +31,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"kubernetes-dra/cmd/kubectl-dra/pkg/output"
+	"kubernetes-dra/cmd/kubectl-dra/pkg/terminal"
 	"kubernetes-dra/cmd/kubectl-dra/pkg/view"
 )
 
@@ -124,7 +125,7 @@ func (g *graph) String() string {
 
 // quote makes a string of DOT: others choose what is in it.
 func quote(text string) string {
-	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(view.Clean(text)) + `"`
+	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(terminal.Clean(text)) + `"`
 }
 
 // add draws something once and returns its name.

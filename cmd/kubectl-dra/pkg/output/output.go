@@ -31,6 +31,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/printers"
 
+	"kubernetes-dra/cmd/kubectl-dra/pkg/terminal"
 	"kubernetes-dra/cmd/kubectl-dra/pkg/view"
 )
 
@@ -86,7 +87,7 @@ func Table(columns ...string) *metav1.Table {
 func AddRow(t *metav1.Table, cells ...string) {
 	row := metav1.TableRow{}
 	for _, cell := range cells {
-		row.Cells = append(row.Cells, view.Clean(cell))
+		row.Cells = append(row.Cells, terminal.Clean(cell))
 	}
 	t.Rows = append(t.Rows, row)
 }
@@ -153,7 +154,7 @@ func Gaps(s *view.Snapshot) map[view.Resource]Gap {
 func Unseen(gaps map[view.Resource]Gap) string {
 	var b strings.Builder
 	for _, r := range slices.Sorted(maps.Keys(gaps)) {
-		fmt.Fprintf(&b, "could not see %s (%s)", r, view.Clean(gaps[r].Reason))
+		fmt.Fprintf(&b, "could not see %s (%s)", r, terminal.Clean(gaps[r].Reason))
 		if left := gaps[r].LeftOut; len(left) > 0 {
 			fmt.Fprintf(&b, ", left out: %s", strings.Join(left, ", "))
 		}

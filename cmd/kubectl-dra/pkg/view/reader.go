@@ -47,6 +47,8 @@ import (
 	"k8s.io/client-go/tools/pager"
 	draclient "k8s.io/dynamic-resource-allocation/client"
 	"k8s.io/utils/ptr"
+
+	"kubernetes-dra/cmd/kubectl-dra/pkg/terminal"
 )
 
 const group = "resource.k8s.io"
@@ -219,7 +221,7 @@ func Reason(err error) string {
 	if apierrors.IsForbidden(err) {
 		return forbidden
 	}
-	return Clean(err.Error())
+	return terminal.Clean(err.Error())
 }
 
 func (r *Reader) read(ctx context.Context, s *Snapshot, resource Resource) error {

@@ -39,6 +39,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 
 	"kubernetes-dra/cmd/kubectl-dra/pkg/output"
+	"kubernetes-dra/cmd/kubectl-dra/pkg/terminal"
 	"kubernetes-dra/cmd/kubectl-dra/pkg/view"
 )
 
@@ -364,13 +365,13 @@ func (a answer) text() string {
 	}
 	b.WriteString(":\n")
 	for i, f := range a.Causes {
-		fmt.Fprintf(&b, "\n%d. %s: %s\n", i+1, f.Cause, view.Clean(f.Text))
+		fmt.Fprintf(&b, "\n%d. %s: %s\n", i+1, f.Cause, terminal.Clean(f.Text))
 		for _, detail := range f.Details {
-			fmt.Fprintf(&b, "     %s\n", view.Clean(detail))
+			fmt.Fprintf(&b, "     %s\n", terminal.Clean(detail))
 		}
-		fmt.Fprintf(&b, "   see: %s, %s\n", view.Clean(f.Object), view.Clean(f.Field))
+		fmt.Fprintf(&b, "   see: %s, %s\n", terminal.Clean(f.Object), terminal.Clean(f.Field))
 		if f.Command != "" {
-			fmt.Fprintf(&b, "   run: %s\n", view.Clean(f.Command))
+			fmt.Fprintf(&b, "   run: %s\n", terminal.Clean(f.Command))
 		}
 	}
 	if len(a.Causes) == 0 {

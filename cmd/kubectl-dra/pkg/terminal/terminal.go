@@ -14,33 +14,37 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package view
+// Package terminal makes strings of somebody else fit for a terminal: drivers and users choose what is in them.
+package terminal
 
 import (
 	"strings"
 	"unicode"
 )
 
-// maxText is how much of a string of somebody else is shown in one place.
+// maxText is how much of a string is shown in one place.
 const maxText = 500
 
-// Clean makes a string of somebody else fit for a terminal: drivers and users choose what is in it. It has one
-// line, nothing that moves the cursor or turns the direction of text, and an end.
-func Clean(text string) string {
-	var b strings.Builder
-	n := 0
-	for _, r := range text {
-		if n++; n > maxText {
-			b.WriteRune('…')
-			break
-		}
+// Line puts a string into one line, without what moves the cursor or turns the direction of text.
+func Line(text string) string {
+	return strings.Map(func(r rune) rune {
 		switch {
 		case r == '\n' || r == '\t' || r == '\r':
-			r = ' '
+			return ' '
 		case unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r):
-			r = unicode.ReplacementChar
+			return unicode.ReplacementChar
 		}
-		b.WriteRune(r)
+		return r
+	}, text)
+}
+
+// Clean is Line with an end.
+func Clean(text string) string {
+	n := 0
+	for i := range text {
+		if n++; n > maxText {
+			return Line(text[:i]) + "…"
+		}
 	}
-	return b.String()
+	return Line(text)
 }
