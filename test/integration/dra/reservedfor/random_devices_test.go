@@ -30,10 +30,13 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// How a device of TestRandom can be broken, beside the effects of a taint.
+// How a device of TestRandom can be broken. The last two are effects of a taint, by the names of the
+// API: 1.32 has no Go type for them.
 const (
-	whole   = ""
-	missing = "missing"
+	whole      = ""
+	missing    = "missing"
+	noSchedule = "NoSchedule"
+	noExecute  = "NoExecute"
 )
 
 // breakDevice lets a device vanish, taints it, or repairs it. An allocation that holds a broken
@@ -42,7 +45,7 @@ const (
 func (r *randomRun) breakDevice(*slot) bool {
 	r.Helper()
 	name := fmt.Sprintf("device-%d", r.rand.Intn(randomDevices))
-	state := []string{whole, whole, missing, string(resourceapi.DeviceTaintEffectNoSchedule), string(resourceapi.DeviceTaintEffectNoExecute)}[r.rand.Intn(5)]
+	state := []string{whole, whole, missing, noSchedule, noExecute}[r.rand.Intn(5)]
 	if r.broken[name] == state {
 		return false
 	}
