@@ -34,8 +34,10 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/pkg/controller/resourceclaim/fairness"
 	resourceclaimmetrics "k8s.io/kubernetes/pkg/controller/resourceclaim/metrics"
 	"k8s.io/kubernetes/pkg/controller/resourceclaim/owners"
+	"k8s.io/kubernetes/pkg/controller/resourceclaim/retention"
 	"k8s.io/utils/clock"
 )
 
@@ -130,7 +132,7 @@ type workloads struct {
 	reports *owners.Cache[reportKey, int]
 
 	// limiter is for looking up workloads which cannot be watched.
-	limiter *fairLimiter
+	limiter *fairness.Limiter
 
 	// users finds pods in the API server.
 	users *userLists
@@ -147,8 +149,8 @@ type workloads struct {
 
 // States which get reported through a notice. They are also used in a metric.
 const (
-	noticeForbidden       = string(workloadForbidden)
-	noticeUnknownResource = string(workloadUnknownResource)
+	noticeForbidden       = string(retention.Forbidden)
+	noticeUnknownResource = string(retention.UnknownResource)
 	noticePods            = "pods"
 	noticePodsDeleted     = "pods_deleted_claim"
 )
@@ -188,7 +190,7 @@ func (w *workloads) setClock(c clock.Clock) {
 	})
 	w.stranded = newCache(c, func(key strandedKey, _ strandedRecord) int { return len(key.pod) + len(key.claim) })
 	w.reports = newCache(c, reportKey.size)
-	w.limiter = newFairLimiter(c, lookupsPerSecond)
+	w.limiter = fairness.NewLimiter(c, lookupsPerSecond)
 	w.users = newUserLists(c)
 }
 
@@ -247,9 +249,9 @@ func (ec *Controller) syncUnreserved(ctx context.Context, claim *resourceapi.Res
 	case err != nil:
 		ec.recheckClaim(claim, w.retryInterval)
 		return err
-	case found == usageFound:
+	case found == retention.UsageFound:
 		return ec.restoreReservation(ctx, claim, pod)
-	case found == usageNone:
+	case found == retention.UsageNone:
 		return ec.deallocate(ctx, claim, released)
 	default:
 		return nil
@@ -258,15 +260,15 @@ func (ec *Controller) syncUnreserved(ctx context.Context, claim *resourceapi.Res
 
 // lookAgain returns a pod which uses a claim that is not reserved since the given
 // time. If the result is pending, then the claim will be processed again.
-func (ec *Controller) lookAgain(ctx context.Context, claim *resourceapi.ResourceClaim, since time.Time) (*v1.Pod, usage, error) {
+func (ec *Controller) lookAgain(ctx context.Context, claim *resourceapi.ResourceClaim, since time.Time) (*v1.Pod, retention.Usage, error) {
 	w := ec.workloads
 	pod, err := ec.findUserInCache(claim)
 	if err != nil {
-		return nil, usageFailed, err
+		return nil, retention.UsageFailed, err
 	}
 	if pod != nil {
 		w.users.cancel(claimName(claim))
-		return pod, usageFound, nil
+		return pod, retention.UsageFound, nil
 	}
 
 	// A pod might be on its way to some node, based on the reservation that
@@ -274,13 +276,13 @@ func (ec *Controller) lookAgain(ctx context.Context, claim *resourceapi.Resource
 	if left := w.nominatedPause - w.clock.Since(since); left > 0 && claim.DeletionTimestamp == nil {
 		pod, err := ec.findPodInCache(claim, ec.isNominated)
 		if err != nil {
-			return nil, usageFailed, err
+			return nil, retention.UsageFailed, err
 		}
 		if pod != nil {
 			after := min(left, w.pollInterval)
 			klog.FromContext(ctx).V(4).Info("Not deallocating claim yet, pod is about to use it", "pod", klog.KObj(pod), "node", pod.Status.NominatedNodeName, "recheckAfter", after)
 			ec.recheckClaim(claim, after)
-			return nil, usagePending, nil
+			return nil, retention.UsagePending, nil
 		}
 	}
 	return ec.findStoredUser(ctx, claim, "deallocate "+since.String())
@@ -366,7 +368,7 @@ func (ec *Controller) noticePodsUseClaim(ctx context.Context, claim *resourceapi
 // ever.
 func (ec *Controller) noticeWorkloadUnknown(ctx context.Context, claim *resourceapi.ResourceClaim, ref workloadRef, status workloadStatus) {
 	reason, hint := reasonUnknownResource, "remove it from status.reservedFor if it is known to be gone"
-	if status.state == workloadForbidden {
+	if status.state == retention.Forbidden {
 		reason = reasonForbidden
 		hint = `allow that through a ClusterRole with label "rbac.authorization.k8s.io/aggregate-to-resourceclaim-controller: true" or ` + hint
 	}

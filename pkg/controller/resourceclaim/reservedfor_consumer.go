@@ -33,6 +33,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 	"k8s.io/kubernetes/pkg/controller/resourceclaim/owners"
+	"k8s.io/kubernetes/pkg/controller/resourceclaim/retention"
 	"k8s.io/utils/ptr"
 )
 
@@ -156,7 +157,7 @@ func (ec *Controller) getPod(ctx context.Context, namespace string, owner metav1
 	if err == nil && pod.UID == owner.UID {
 		return pod, nil
 	}
-	if wait := ec.workloads.limiter.tryAccept(namespace); wait > 0 {
+	if wait := ec.workloads.limiter.TryAccept(namespace); wait > 0 {
 		return nil, lookupDeferredError{wait}
 	}
 	pod, err = ec.kubeClient.CoreV1().Pods(namespace).Get(ctx, owner.Name, metav1.GetOptions{})
@@ -234,11 +235,11 @@ func (ec *Controller) consumerStatus(ctx context.Context, ref workloadRef) (work
 		pod, err := ec.getPod(ctx, ref.namespace, metav1.OwnerReference{APIVersion: "v1", Kind: "Pod", Name: ref.Name, UID: ref.UID})
 		switch {
 		case owners.ReasonFor(err) != "":
-			return workloadStatus{state: workloadDone, explanation: "does not exist anymore"}, nil
+			return workloadStatus{state: retention.Done, explanation: "does not exist anymore"}, nil
 		case err != nil:
 			return workloadStatus{}, err
 		case podutil.IsPodTerminal(pod):
-			return workloadStatus{state: workloadDone, explanation: "has terminated"}, nil
+			return workloadStatus{state: retention.Done, explanation: "has terminated"}, nil
 		default:
 			return workloadStatusOf(pod), nil
 		}
@@ -248,11 +249,11 @@ func (ec *Controller) consumerStatus(ctx context.Context, ref workloadRef) (work
 	if err != nil {
 		return workloadStatus{}, fmt.Errorf("get %s from cache: %w", ref, err)
 	}
-	if cached != nil && cached.state == workloadActive {
+	if cached != nil && cached.state == retention.Active {
 		return *cached, nil
 	}
 	status, err := ec.currentStatus(ctx, ref)
-	if err == nil && status.state == workloadDeferred {
+	if err == nil && status.state == retention.Deferred {
 		err = lookupDeferredError{status.checkAfter}
 	}
 	return status, err
@@ -267,7 +268,7 @@ func (ec *Controller) currentStatus(ctx context.Context, ref workloadRef) (workl
 	// In contrast to other lookups, this one is for a UID which was chosen by
 	// whoever created the pod. Therefore it's always limited.
 	if w.informers[ref.groupResource()] != nil {
-		if wait := w.limiter.tryAccept(ref.namespace); wait > 0 {
+		if wait := w.limiter.TryAccept(ref.namespace); wait > 0 {
 			return workloadStatus{}, lookupDeferredError{wait}
 		}
 	}

@@ -22,36 +22,36 @@ package resourceclaim
 //	| file                     | what it answers                                                        |
 //	|--------------------------|------------------------------------------------------------------------|
 //	| reservedfor.go           | read it first: the two steps of a release, and what users are told     |
-//	| reservedfor_decide.go    | whether an entry in status.reservedFor is kept. A function of facts     |
+//	| retention                | a package: whether an entry in status.reservedFor is kept. A function of facts |
 //	| reservedfor_review.go    | gathers those facts for a claim, and does what was decided             |
 //	| reservedfor_users.go     | whether a pod uses a claim, according to informer and API server       |
-//	| owners                   | a package of its own, shared with the scheduler: which owner references are followed |
+//	| owners                   | a package, shared with the scheduler: which owner references are followed |
 //	| reservedfor_pods.go      | to which workload a pod belongs, and whether a pod is stranded         |
 //	| reservedfor_workloads.go | whether a workload can still start pods                                |
 //	| reservedfor_lookup.go    | asks the API server for workloads, with limits                         |
-//	| reservedfor_limiter.go   | fairness between namespaces                                            |
+//	| fairness                 | a package: the limit for requests, with a share for each namespace     |
 //	| reservedfor_state.go     | what is remembered about a claim                                       |
 //	| reservedfor_idle.go      | claims that users want to be released when idle                        |
 //	| reservedfor_consumer.go  | for which controller of a pod a claim gets generated from a template   |
 //	| reservedfor_generate.go  | generates it, once for all pods, and removes it at the end             |
 //	| reservedfor_podgroups.go, others with a release in their name | how releases differ               |
 //
-// What decide returns for an entry, by what is known about its object. It asks for what is
+// What retention.Decide returns for an entry, by what is known about its object. It asks for what is
 // cheap first, and for the next fact only if it matters:
 //
 //	| object                    | a pod in the cache uses the claim | no pod in the cache            | no pod in the API server |
 //	|---------------------------|-----------------------------------|--------------------------------|--------------------------|
-//	| active                    | keepActive                        | keepActive                     | keepActive               |
-//	| active, claim deleted or idle | keepForPods                   | findStoredUsers                | release                  |
-//	| done                      | keepForPods                       | findStoredUsers, keepUntilListed, keepForNewPod | release |
-//	|   and another entry covers its pods | release                 | release                        | release                  |
-//	| forbidden, unknown kind   | keepInUse                         | keepUnchecked                  | keepUnchecked            |
-//	|   and a later entry covers its pods | release                 | release                        | release                  |
-//	| not looked up             | keepInUse                         | getStored                      | getStored                |
-//	| look-up deferred          | keepInUse                         | keepUntilChecked               | keepUntilChecked         |
-//	| look-up failed            | keepInUse                         | keepAfterError                 | keepAfterError           |
+//	| active                    | KeepActive                        | KeepActive                     | KeepActive               |
+//	| active, claim deleted or idle | KeepForPods                   | FindStoredUsers                | Release                  |
+//	| done                      | KeepForPods                       | FindStoredUsers, KeepUntilListed, KeepForNewPod | Release |
+//	|   and another entry covers its pods | Release                 | release                        | Release                  |
+//	| forbidden, unknown kind   | KeepInUse                         | KeepUnchecked                  | KeepUnchecked            |
+//	|   and a later entry covers its pods | Release                 | release                        | Release                  |
+//	| not looked up             | KeepInUse                         | GetStored                      | GetStored                |
+//	| look-up deferred          | KeepInUse                         | KeepUntilChecked               | KeepUntilChecked         |
+//	| look-up failed            | KeepInUse                         | KeepAfterError                 | KeepAfterError           |
 //
-// With several entries, keepInUse is no answer: the state of each object is needed.
+// With several entries, KeepInUse is no answer: the state of each object is needed.
 //
 // The states of a claim between its last reservation and the end of its allocation:
 //

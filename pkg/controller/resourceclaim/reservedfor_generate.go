@@ -34,6 +34,7 @@ import (
 	"k8s.io/klog/v2"
 	resourceclaimmetrics "k8s.io/kubernetes/pkg/controller/resourceclaim/metrics"
 	"k8s.io/kubernetes/pkg/controller/resourceclaim/owners"
+	"k8s.io/kubernetes/pkg/controller/resourceclaim/retention"
 	"k8s.io/utils/ptr"
 )
 
@@ -206,7 +207,7 @@ func (ec *Controller) createGenerated(ctx context.Context, key types.NamespacedN
 		return "", deferred.after, err
 	case err != nil:
 		return "lookup", 0, err
-	case status.state != workloadActive:
+	case status.state != retention.Active:
 		// If it is done, then its pods will go, too. If it is not known whether it exists, then the
 		// garbage collector might remove the claim again and again.
 		return string(status.state), ec.workloads.retryInterval, errors.New("it " + status.explanation)
@@ -485,7 +486,7 @@ func (ec *Controller) endGenerated(ctx context.Context, claim *resourceapi.Resou
 		ec.recheckClaim(claim, deferred.after)
 		return nil
 	}
-	if err != nil || status.state != workloadDone || status.mayResume {
+	if err != nil || status.state != retention.Done || status.mayResume {
 		return err
 	}
 	options := metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(claim.UID))}

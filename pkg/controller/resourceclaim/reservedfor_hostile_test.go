@@ -40,7 +40,9 @@ import (
 	k8stesting "k8s.io/client-go/testing"
 	"k8s.io/component-base/metrics/testutil"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
+	"k8s.io/kubernetes/pkg/controller/resourceclaim/fairness"
 	resourceclaimmetrics "k8s.io/kubernetes/pkg/controller/resourceclaim/metrics"
+	"k8s.io/kubernetes/pkg/controller/resourceclaim/retention"
 	testingclock "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 )
@@ -78,54 +80,6 @@ func (tt *workloadTest) syncPod(pod *v1.Pod) time.Duration {
 	delete(tt.queue.delays, podKey(pod))
 	tt.ExpectNoError(tt.ec.syncHandler(tt, podKey(pod)), "sync pod")
 	return tt.queue.delays[podKey(pod)]
-}
-
-func TestDecide(t *testing.T) {
-	for name, test := range map[string]struct {
-		facts  entryFacts
-		expect decision
-	}{
-		"nothing-known":         {expect: findCachedUsers},
-		"watched-active":        {facts: entryFacts{cached: workloadActive}, expect: keepActive},
-		"watched-done":          {facts: entryFacts{cached: workloadDone}, expect: findCachedUsers},
-		"watched-done-pods":     {facts: entryFacts{cached: workloadDone, cachedUsers: usageFound}, expect: keepForPods},
-		"watched-done-no-pods":  {facts: entryFacts{cached: workloadDone, cachedUsers: usageNone}, expect: getStored},
-		"pods":                  {facts: entryFacts{cachedUsers: usageFound}, expect: keepInUse},
-		"no-pods":               {facts: entryFacts{cachedUsers: usageNone}, expect: getStored},
-		"no-pods-being-listed":  {facts: entryFacts{cachedUsers: usageNone, storedUsers: usagePending}, expect: keepUntilListed},
-		"stored-active":         {facts: entryFacts{cached: workloadDone, cachedUsers: usageNone, stored: workloadActive}, expect: keepActive},
-		"stored-forbidden":      {facts: entryFacts{cachedUsers: usageNone, stored: workloadForbidden}, expect: keepUnchecked},
-		"stored-unknown":        {facts: entryFacts{cachedUsers: usageNone, stored: workloadUnknownResource}, expect: keepUnchecked},
-		"stored-deferred":       {facts: entryFacts{cachedUsers: usageNone, stored: workloadDeferred}, expect: keepUntilChecked},
-		"stored-failed":         {facts: entryFacts{cachedUsers: usageNone, stored: workloadFailed}, expect: keepAfterError},
-		"stored-done":           {facts: entryFacts{cachedUsers: usageNone, stored: workloadDone}, expect: findStoredUsers},
-		"stored-done-listed":    {facts: entryFacts{cachedUsers: usageNone, stored: workloadDone, storedUsers: usageNone}, expect: release},
-		"stored-done-pod":       {facts: entryFacts{cachedUsers: usageNone, stored: workloadDone, storedUsers: usageFound}, expect: keepForNewPod},
-		"stored-done-pending":   {facts: entryFacts{cachedUsers: usageNone, stored: workloadDone, storedUsers: usagePending}, expect: keepUntilListed},
-		"stored-done-failed":    {facts: entryFacts{cachedUsers: usageNone, stored: workloadDone, storedUsers: usageFailed}, expect: keepAfterError},
-		"several-pods":          {facts: entryFacts{several: true, cachedUsers: usageFound}, expect: getStored},
-		"several-pods-done":     {facts: entryFacts{several: true, cachedUsers: usageFound, stored: workloadDone}, expect: keepForPods},
-		"several-pods-covered":  {facts: entryFacts{several: true, cachedUsers: usageFound, stored: workloadDone, covered: true}, expect: release},
-		"several-pods-last":     {facts: entryFacts{several: true, cachedUsers: usageFound, stored: workloadDone, superseded: true}, expect: release},
-		"several-active":        {facts: entryFacts{several: true, cachedUsers: usageFound, stored: workloadActive, covered: true}, expect: keepActive},
-		"several-unknown":       {facts: entryFacts{several: true, cachedUsers: usageFound, stored: workloadUnknownResource, covered: true}, expect: keepUnchecked},
-		"several-unknown-older": {facts: entryFacts{several: true, cachedUsers: usageFound, stored: workloadUnknownResource, superseded: true}, expect: release},
-		"deleted-active":        {facts: entryFacts{claimDeleted: true, cached: workloadActive}, expect: findCachedUsers},
-		"deleted-pods":          {facts: entryFacts{claimDeleted: true, cached: workloadActive, cachedUsers: usageFound}, expect: keepForPods},
-		"deleted-no-pods":       {facts: entryFacts{claimDeleted: true, cached: workloadActive, cachedUsers: usageNone}, expect: findStoredUsers},
-		"deleted-listed":        {facts: entryFacts{claimDeleted: true, cached: workloadActive, cachedUsers: usageNone, storedUsers: usageNone}, expect: release},
-		"deleted-pod":           {facts: entryFacts{claimDeleted: true, cachedUsers: usageNone, storedUsers: usageFound}, expect: keepForNewPod},
-		"idle-wanted":           {facts: entryFacts{releaseWhenIdle: true, cached: workloadActive}, expect: findCachedUsers},
-		"idle-not-yet":          {facts: entryFacts{releaseWhenIdle: true, cached: workloadActive, cachedUsers: usageNone}, expect: keepActive},
-		"idle-not-yet-custom":   {facts: entryFacts{releaseWhenIdle: true, cachedUsers: usageNone}, expect: getStored},
-		"idle":                  {facts: entryFacts{releaseWhenIdle: true, idle: true, cached: workloadActive, cachedUsers: usageNone}, expect: findStoredUsers},
-		"idle-listed":           {facts: entryFacts{releaseWhenIdle: true, idle: true, cached: workloadActive, cachedUsers: usageNone, storedUsers: usageNone}, expect: release},
-		"idle-pod":              {facts: entryFacts{releaseWhenIdle: true, idle: true, cached: workloadActive, cachedUsers: usageNone, storedUsers: usageFound}, expect: keepForNewPod},
-	} {
-		t.Run(name, func(t *testing.T) {
-			assert.Equal(t, test.expect, decide(test.facts))
-		})
-	}
 }
 
 // TestDeletedClaim checks that a claim is gone soon after its last pod, whatever
@@ -586,7 +540,7 @@ func TestUnknownResources(t *testing.T) {
 				s := result.statusOf(r.UID)
 				status = &s
 			}
-			assert.Equal(t, workloadUnknownResource, status.state)
+			assert.Equal(t, retention.UnknownResource, status.state)
 		}
 		tt.clock.Step(10 * time.Second)
 	}
@@ -637,50 +591,6 @@ func TestNewResource(t *testing.T) {
 	assert.Equal(t, 0, gauge(tt, "unknown_resource"))
 }
 
-// TestFairLimiter checks that a namespace which wants too much does not affect
-// others.
-func TestFairLimiter(t *testing.T) {
-	clock := testingclock.NewFakeClock(time.Now())
-	limiter := newFairLimiter(clock, 20)
-	accepted := map[string]int{}
-	var delays []time.Duration
-	for range 100 {
-		for range 1000 {
-			wait := limiter.tryAccept("greedy")
-			if wait == 0 {
-				accepted["greedy"]++
-				continue
-			}
-			delays = append(delays, wait)
-		}
-		for i := range 9 {
-			namespace := fmt.Sprintf("modest-%d", i)
-			if limiter.tryAccept(namespace) == 0 {
-				accepted[namespace]++
-			}
-		}
-		clock.Step(time.Second)
-	}
-	for i := range 9 {
-		// In the first second it was not known yet that others exist.
-		assert.GreaterOrEqual(t, accepted[fmt.Sprintf("modest-%d", i)], 99, "accepted for modest-%d", i)
-	}
-	assert.LessOrEqual(t, accepted["greedy"], 20+99*2, "accepted for greedy namespace")
-	assert.Equal(t, maxLimiterDelay, slices.Max(delays))
-	assert.Greater(t, len(slices.Compact(slices.Sorted(slices.Values(delays)))), 10, "different delays")
-
-	// On its own, it gets everything, but not more.
-	clock.Step(time.Minute)
-	n := 0
-	for range 1000 {
-		if limiter.tryAccept("greedy") == 0 {
-			n++
-		}
-	}
-	assert.Equal(t, 20, n)
-	assert.LessOrEqual(t, len(limiter.current)+len(limiter.previous), 1, "namespaces in memory")
-}
-
 // TestSlowLookups checks that looking up workloads which takes long does not take up all
 // workers.
 func TestSlowLookups(t *testing.T) {
@@ -692,37 +602,34 @@ func TestSlowLookups(t *testing.T) {
 	})
 	ref := workloadRef{namespace: testNamespace, ResourceClaimConsumerReference: customRef}
 	var workers sync.WaitGroup
-	for range maxRunningPerNamespace {
+	for range fairness.MaxRunningPerNamespace {
 		workers.Add(1)
 		go func() {
 			defer workers.Done()
 			result, err := tt.ec.lookUpWorkload(tt, ref)
 			assert.NoError(t, err)
-			assert.Equal(t, workloadActive, result.statusOf(customRef.UID).state)
+			assert.Equal(t, retention.Active, result.statusOf(customRef.UID).state)
 		}()
 	}
 	limiter := tt.ec.workloads.limiter
 	assert.Eventually(t, func() bool {
-		limiter.mutex.Lock()
-		defer limiter.mutex.Unlock()
-		return limiter.running == maxRunningPerNamespace
+		return limiter.InProgress() == fairness.MaxRunningPerNamespace
 	}, wait.ForeverTestTimeout, time.Millisecond)
 	assert.Equal(t, tt.ec.workloads.lookupInterval, tt.mustSync(), "later")
 	assert.Equal(t, workloadClaim(customRef), tt.getClaim())
 
 	// Other namespaces have their share, and then there is a limit for all.
-	for i := range maxRunning - maxRunningPerNamespace {
-		assert.True(t, limiter.begin(fmt.Sprintf("other-%d", i)))
+	for i := range fairness.MaxRunning - fairness.MaxRunningPerNamespace {
+		assert.True(t, limiter.Begin(fmt.Sprintf("other-%d", i)))
 	}
-	assert.False(t, limiter.begin("one-more"))
-	for i := range maxRunning - maxRunningPerNamespace {
-		limiter.end(fmt.Sprintf("other-%d", i))
+	assert.False(t, limiter.Begin("one-more"))
+	for i := range fairness.MaxRunning - fairness.MaxRunningPerNamespace {
+		limiter.End(fmt.Sprintf("other-%d", i))
 	}
 
 	close(hang)
 	workers.Wait()
-	assert.Empty(t, limiter.runningIn)
-	assert.Zero(t, limiter.running)
+	assert.Zero(t, limiter.InProgress())
 }
 
 // TestSeveralActive checks that a claim which is reserved for several objects does not get
@@ -1108,7 +1015,7 @@ func TestFinishedCondition(t *testing.T) {
 				obj.Object["status"] = test.status
 			}
 			assert.Equal(t, test.expect, finishedCondition(obj))
-			assert.Equal(t, test.expect != "", workloadStatusOf(obj).state == workloadDone)
+			assert.Equal(t, test.expect != "", workloadStatusOf(obj).state == retention.Done)
 		})
 	}
 }

@@ -36,6 +36,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	k8stesting "k8s.io/client-go/testing"
+	"k8s.io/kubernetes/pkg/controller/resourceclaim/retention"
 )
 
 // TestManyOwners ensures that one tenant with one pod at a time does not decide how much memory the controller takes.
@@ -304,5 +305,5 @@ func TestSucceededFalse(t *testing.T) {
 	assert.Equal(t, "not Succeeded", finishedCondition(obj))
 	assert.Equal(t, "Finished", finishedCondition(finishedCustom("Finished", "True")))
 	assert.Empty(t, finishedCondition(finishedCustom("Finished", "False")))
-	assert.Equal(t, workloadActive, workloadStatusOf(&batchv1.Job{}).state)
+	assert.Equal(t, retention.Active, workloadStatusOf(&batchv1.Job{}).state)
 }

@@ -29,6 +29,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 	resourceclaimmetrics "k8s.io/kubernetes/pkg/controller/resourceclaim/metrics"
+	"k8s.io/kubernetes/pkg/controller/resourceclaim/retention"
 )
 
 // This file is about retrieving workloads from the API server. Whoever can
@@ -98,7 +99,7 @@ func (r *lookupResult) statusOf(uid types.UID) workloadStatus {
 func (w *workloads) recentStatus(ref workloadRef, maxAge time.Duration) *workloadStatus {
 	if unknown, wait := w.unknownResource(ref.namespace, ref.groupResource()); wait > 0 {
 		return &workloadStatus{
-			state:       workloadUnknownResource,
+			state:       retention.UnknownResource,
 			explanation: fmt.Sprintf("cannot be checked: %v", unknown),
 			checkAfter:  wait,
 		}
@@ -110,17 +111,17 @@ func (w *workloads) recentStatus(ref workloadRef, maxAge time.Duration) *workloa
 	status := result.statusOf(ref.UID)
 	age := w.clock.Since(result.at)
 	switch status.state {
-	case workloadActive:
+	case retention.Active:
 		if age >= maxAge {
 			return nil
 		}
 		status.checkAfter = max(maxAge-age, w.lookupInterval)
-	case workloadForbidden, workloadUnknownResource:
+	case retention.Forbidden, retention.UnknownResource:
 		if age >= w.retryInterval {
 			return nil
 		}
 		status.checkAfter = w.retryInterval
-	case workloadDone:
+	case retention.Done:
 		// Any other incarnation might be too new for that. A claim is reviewed before its
 		// pods are listed and again after that: the second review needs no request.
 		if result.uid != ref.UID || status.mayResume {
@@ -140,7 +141,7 @@ func (ec *Controller) lookUpWorkload(ctx context.Context, ref workloadRef) (*loo
 	// Kinds which are watched do not have to be polled, so usually they are done
 	// when this gets called.
 	if w.informers[ref.groupResource()] == nil {
-		if wait := w.limiter.tryAccept(ref.namespace); wait > 0 {
+		if wait := w.limiter.TryAccept(ref.namespace); wait > 0 {
 			return deferredLookup(wait), nil
 		}
 	}
@@ -155,17 +156,17 @@ func (ec *Controller) lookUpWorkload(ctx context.Context, ref workloadRef) (*loo
 		result.observed = observed
 		result.observed.status.checkAfter = w.pollInterval
 	case apierrors.IsForbidden(err):
-		result.status = workloadStatus{state: workloadForbidden, checkAfter: w.retryInterval,
+		result.status = workloadStatus{state: retention.Forbidden, checkAfter: w.retryInterval,
 			explanation: fmt.Sprintf("cannot be checked because the resourceclaim controller is not allowed to get %s", ref.groupResource())}
 	case isUnknownResource(err):
 		_, wait := w.unknownResource(ref.namespace, ref.groupResource())
-		result.status = workloadStatus{state: workloadUnknownResource, checkAfter: max(wait, w.retryInterval),
+		result.status = workloadStatus{state: retention.UnknownResource, checkAfter: max(wait, w.retryInterval),
 			explanation: fmt.Sprintf("cannot be checked: %v", err)}
 	case apierrors.IsNotFound(err):
-		result.status = workloadStatus{state: workloadDone, explanation: "does not exist anymore"}
+		result.status = workloadStatus{state: retention.Done, explanation: "does not exist anymore"}
 	default:
 		resourceclaimmetrics.WorkloadLookups.WithLabelValues("error").Inc()
-		result.status = workloadStatus{state: workloadFailed, checkAfter: w.retryInterval}
+		result.status = workloadStatus{state: retention.Failed, checkAfter: w.retryInterval}
 		return result, fmt.Errorf("look up %s: %w", ref, err)
 	}
 
@@ -178,7 +179,7 @@ func (ec *Controller) lookUpWorkload(ctx context.Context, ref workloadRef) (*loo
 
 // deferredLookup is the result if the workload has to be looked up later.
 func deferredLookup(after time.Duration) *lookupResult {
-	return &lookupResult{status: workloadStatus{state: workloadDeferred, checkAfter: after,
+	return &lookupResult{status: workloadStatus{state: retention.Deferred, checkAfter: after,
 		explanation: "gets checked later because too many workloads get looked up at the moment"}}
 }
 
@@ -286,10 +287,10 @@ func (ec *Controller) getWorkload(ctx context.Context, resource schema.GroupReso
 	if err, wait := w.unknownResource(namespace, resource); wait > 0 {
 		return nil, err
 	}
-	if !w.limiter.begin(namespace) {
+	if !w.limiter.Begin(namespace) {
 		return nil, lookupDeferredError{w.lookupInterval}
 	}
-	defer w.limiter.end(namespace)
+	defer w.limiter.End(namespace)
 	workload, err := ec.getMappedWorkload(ctx, resource, namespace, name)
 	if err != nil && isUnknownResource(err) && !errors.Is(err, errNotNamespaced) && w.resetMapper() {
 		// The mapper may not know a new resource yet or hold on to a resource

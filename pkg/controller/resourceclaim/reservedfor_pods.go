@@ -34,6 +34,7 @@ import (
 	"k8s.io/klog/v2"
 	resourceclaimmetrics "k8s.io/kubernetes/pkg/controller/resourceclaim/metrics"
 	"k8s.io/kubernetes/pkg/controller/resourceclaim/owners"
+	"k8s.io/kubernetes/pkg/controller/resourceclaim/retention"
 )
 
 // This file is about pods which were assigned to a node and use a claim that is
@@ -146,7 +147,7 @@ func (ec *Controller) mightStartPods(ctx context.Context, ref workloadRef, mayLo
 	if err != nil {
 		return false, fmt.Errorf("get %s from cache: %w", ref, err)
 	}
-	if cached != nil && cached.state == workloadActive {
+	if cached != nil && cached.state == retention.Active {
 		return true, nil
 	}
 	if _, done := w.done.Get(ref.namespace, ref); done {
@@ -161,11 +162,11 @@ func (ec *Controller) mightStartPods(ctx context.Context, ref workloadRef, mayLo
 		return false, err
 	}
 	switch status.state {
-	case workloadActive:
+	case retention.Active:
 		return true, nil
-	case workloadDeferred:
+	case retention.Deferred:
 		return false, lookupDeferredError{status.checkAfter}
-	case workloadDone:
+	case retention.Done:
 		w.done.Add(ref.namespace, ref, true, doneInterval)
 	default:
 		w.done.Add(ref.namespace, ref, true, status.checkAfter)
@@ -262,7 +263,7 @@ func (ec *Controller) controllerOf(ctx context.Context, namespace string, owner 
 	if !mayLookUp {
 		return nil, errLookupNeeded
 	}
-	if wait := w.limiter.tryAccept(namespace); wait > 0 {
+	if wait := w.limiter.TryAccept(namespace); wait > 0 {
 		return nil, lookupDeferredError{wait}
 	}
 	controller, err := ec.retrieveControllerOf(ctx, namespace, gvk, owner)

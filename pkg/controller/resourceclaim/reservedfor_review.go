@@ -26,6 +26,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	"k8s.io/klog/v2"
 	resourceclaimmetrics "k8s.io/kubernetes/pkg/controller/resourceclaim/metrics"
+	"k8s.io/kubernetes/pkg/controller/resourceclaim/retention"
 )
 
 // purposeRelease is the purpose of looking for pods before removing a
@@ -49,7 +50,7 @@ type workloadReview struct {
 	// idle is what is known about how long the claim was not used.
 	idle idleness
 	// cachedUser and storedUser use the claim.
-	cachedUsers, storedUsers usage
+	cachedUsers, storedUsers retention.Usage
 	cachedUser, storedUser   *v1.Pod
 	// lookups contains what was retrieved for this review.
 	lookups map[workloadKey]*lookupResult
@@ -63,7 +64,7 @@ type workloadReview struct {
 // reviewedEntry is one entry in status.reservedFor.
 type reviewedEntry struct {
 	workloadRef
-	facts entryFacts
+	facts retention.Facts
 	// cached and stored correspond to the facts with the same name.
 	cached, stored workloadStatus
 	keep           bool
@@ -92,7 +93,7 @@ func (ec *Controller) reviewWorkloads(ctx context.Context, claim *resourceapi.Re
 	r.lookups = make(map[workloadKey]*lookupResult)
 	r.idle = ec.checkAnnotation(claim)
 	if pending, wait := ec.workloads.users.isPending(claimName(claim), purposeRelease); pending {
-		r.storedUsers = usagePending
+		r.storedUsers = retention.UsagePending
 		if wait > 0 {
 			ec.recheckClaim(claim, wait)
 		}
@@ -134,10 +135,10 @@ func (r *workloadReview) err() error {
 }
 
 func (r *workloadReview) initFacts(entry *reviewedEntry) {
-	entry.facts = entryFacts{
-		claimDeleted:    r.claim.DeletionTimestamp != nil,
-		releaseWhenIdle: r.idle.wanted > 0,
-		several:         len(r.entries) > 1,
+	entry.facts = retention.Facts{
+		ClaimDeleted:    r.claim.DeletionTimestamp != nil,
+		ReleaseWhenIdle: r.idle.wanted > 0,
+		Several:         len(r.entries) > 1,
 	}
 	cached, err := r.ec.workloads.fromInformer(entry.workloadRef)
 	switch {
@@ -145,7 +146,7 @@ func (r *workloadReview) initFacts(entry *reviewedEntry) {
 		r.errs = append(r.errs, fmt.Errorf("get %s from cache: %w", entry.workloadRef, err))
 	case cached != nil:
 		entry.cached = *cached
-		entry.facts.cached = cached.state
+		entry.facts.Cached = cached.state
 	}
 }
 
@@ -154,7 +155,7 @@ func (r *workloadReview) initFacts(entry *reviewedEntry) {
 // workloads from filling the list while it never becomes unused.
 func (r *workloadReview) compare(ctx context.Context) {
 	for _, entry := range r.entries {
-		if entry.facts.cached != workloadActive {
+		if entry.facts.Cached != retention.Active {
 			r.getStored(ctx, entry)
 		}
 	}
@@ -165,17 +166,17 @@ func (r *workloadReview) compare(ctx context.Context) {
 	for i := len(r.entries) - 1; i >= 0; i-- {
 		entry := r.entries[i]
 		switch {
-		case entry.facts.cached == workloadActive, entry.facts.stored == workloadActive:
+		case entry.facts.Cached == retention.Active, entry.facts.Stored == retention.Active:
 			r.cover(entry)
-		case entry.facts.stored == workloadForbidden, entry.facts.stored == workloadUnknownResource:
+		case entry.facts.Stored == retention.Forbidden, entry.facts.Stored == retention.UnknownResource:
 			// There can be only one object with that name.
-			entry.facts.superseded = unchecked[entry.key()]
+			entry.facts.Superseded = unchecked[entry.key()]
 			unchecked[entry.key()] = true
-			if !entry.facts.superseded {
+			if !entry.facts.Superseded {
 				r.cover(entry)
 			}
-		case entry.facts.stored == workloadDone:
-			entry.facts.superseded = dead
+		case entry.facts.Stored == retention.Done:
+			entry.facts.Superseded = dead
 			dead = true
 		}
 	}
@@ -185,7 +186,7 @@ func (r *workloadReview) compare(ctx context.Context) {
 func (r *workloadReview) cover(by *reviewedEntry) {
 	for _, entry := range r.entries {
 		if entry != by {
-			entry.facts.covered = true
+			entry.facts.Covered = true
 		}
 	}
 }
@@ -195,17 +196,17 @@ func (r *workloadReview) review(ctx context.Context, entry *reviewedEntry) {
 	logger := klog.LoggerWithValues(klog.FromContext(ctx), "workload", entry.workloadRef)
 	ctx = klog.NewContext(ctx, logger)
 	for {
-		entry.facts.cachedUsers, entry.facts.storedUsers, entry.facts.idle = r.cachedUsers, r.storedUsers, r.idle.expired
-		decision := decide(entry.facts)
+		entry.facts.CachedUsers, entry.facts.StoredUsers, entry.facts.Idle = r.cachedUsers, r.storedUsers, r.idle.expired
+		decision := retention.Decide(entry.facts)
 		switch decision {
-		case findCachedUsers:
+		case retention.FindCachedUsers:
 			r.findCachedUsers()
-		case findStoredUsers:
+		case retention.FindStoredUsers:
 			r.findStoredUsers(ctx)
-		case getStored:
+		case retention.GetStored:
 			r.getStored(ctx, entry)
 		default:
-			entry.keep = decision != release
+			entry.keep = decision != retention.Release
 			logger.V(5).Info("Checked reservation", "decision", decision, "facts", entry.facts)
 			r.act(ctx, entry, decision)
 			return
@@ -220,14 +221,14 @@ func (r *workloadReview) findCachedUsers() {
 	case err != nil:
 		// Cannot happen because that index exists. Better safe than sorry.
 		r.errs = append(r.errs, err)
-		r.cachedUsers, r.storedUsers = usageNone, usageFailed
+		r.cachedUsers, r.storedUsers = retention.UsageNone, retention.UsageFailed
 	case pod != nil:
-		r.cachedUsers, r.cachedUser = usageFound, pod
-		r.storedUsers = usageUnknown
+		r.cachedUsers, r.cachedUser = retention.UsageFound, pod
+		r.storedUsers = retention.UsageUnknown
 		w.users.cancel(claimName(r.claim))
 		w.setUsed(r.claim)
 	default:
-		r.cachedUsers = usageNone
+		r.cachedUsers = retention.UsageNone
 		r.ec.checkIdle(r.claim, &r.idle)
 	}
 }
@@ -243,7 +244,7 @@ func (r *workloadReview) findStoredUsers(ctx context.Context) {
 // getStored determines the status of one incarnation, with at most one request
 // for each object.
 func (r *workloadReview) getStored(ctx context.Context, entry *reviewedEntry) {
-	if entry.facts.stored != "" {
+	if entry.facts.Stored != "" {
 		return
 	}
 	w := r.ec.workloads
@@ -252,13 +253,13 @@ func (r *workloadReview) getStored(ctx context.Context, entry *reviewedEntry) {
 		// This is also done while pods use the claim.
 		maxAge = w.pollInterval
 	}
-	entry.stored = workloadStatus{state: workloadFailed}
+	entry.stored = workloadStatus{state: retention.Failed}
 	if result := r.lookups[entry.key()]; result != nil {
 		entry.stored = result.statusOf(entry.UID)
 	} else if status := w.recentStatus(entry.workloadRef, maxAge); status != nil {
 		entry.stored = *status
 	} else if len(r.lookups) >= maxLookupsPerReview {
-		entry.stored = workloadStatus{state: workloadDeferred, checkAfter: w.lookupInterval}
+		entry.stored = workloadStatus{state: retention.Deferred, checkAfter: w.lookupInterval}
 	} else {
 		result, err := r.ec.lookUpWorkload(ctx, entry.workloadRef)
 		if err != nil {
@@ -267,45 +268,45 @@ func (r *workloadReview) getStored(ctx context.Context, entry *reviewedEntry) {
 		r.lookups[entry.key()] = result
 		entry.stored = result.statusOf(entry.UID)
 	}
-	entry.facts.stored = entry.stored.state
+	entry.facts.Stored = entry.stored.state
 }
 
 // act carries out a decision, except for removing the entry. If it is kept, then
 // it ensures that there will be a next check.
-func (r *workloadReview) act(ctx context.Context, entry *reviewedEntry, decision decision) {
+func (r *workloadReview) act(ctx context.Context, entry *reviewedEntry, decision retention.Decision) {
 	ec := r.ec
 	w := ec.workloads
 	logger := klog.FromContext(ctx)
 	switch decision {
-	case keepForPods:
+	case retention.KeepForPods:
 		ec.noticePodsUseClaim(ctx, r.claim, entry.workloadRef, r.explanation(entry), r.cachedUser)
 		return
-	case keepForNewPod:
+	case retention.KeepForNewPod:
 		// The cache will catch up and then there will be an event for the end
 		// of the pod.
 		ec.noticePodsUseClaim(ctx, r.claim, entry.workloadRef, r.explanation(entry), r.storedUser)
 		ec.recheckClaim(r.claim, w.pollInterval)
 		return
-	case keepUnchecked:
+	case retention.KeepUnchecked:
 		ec.noticeWorkloadUnknown(ctx, r.claim, entry.workloadRef, entry.stored)
 		ec.recheckClaim(r.claim, entry.stored.checkAfter)
 		return
-	case keepUntilChecked:
+	case retention.KeepUntilChecked:
 		ec.recheckClaim(r.claim, entry.stored.checkAfter)
 		return
-	case keepUntilListed:
+	case retention.KeepUntilListed:
 		r.asked = true
 		return
-	case keepAfterError:
+	case retention.KeepAfterError:
 		// Besides the usual retry with exponential backoff, which may take
 		// long.
 		ec.recheckClaim(r.claim, w.retryInterval)
 		return
-	case keepActive:
-		if entry.facts.cached != workloadActive {
+	case retention.KeepActive:
+		if entry.facts.Cached != retention.Active {
 			ec.recheckClaim(r.claim, entry.stored.checkAfter)
 		}
-	case release:
+	case retention.Release:
 		reason, explanation := r.reasonForRelease(entry)
 		logger.V(2).Info("Removing reservation", "explanation", "workload "+explanation)
 		resourceclaimmetrics.WorkloadReservationsRemoved.WithLabelValues(reason).Inc()
@@ -319,11 +320,11 @@ func (r *workloadReview) act(ctx context.Context, entry *reviewedEntry, decision
 // explanation completes a sentence which starts with the name of the object.
 func (r *workloadReview) explanation(entry *reviewedEntry) string {
 	switch {
-	case entry.stored.state == workloadDone:
+	case entry.stored.state == retention.Done:
 		return entry.stored.explanation
-	case entry.cached.state == workloadDone:
+	case entry.cached.state == retention.Done:
 		return entry.cached.explanation
-	case entry.facts.claimDeleted:
+	case entry.facts.ClaimDeleted:
 		return "does not matter anymore because the claim is being deleted"
 	default:
 		return "does not need it at the moment"
@@ -333,11 +334,11 @@ func (r *workloadReview) explanation(entry *reviewedEntry) string {
 // reasonForRelease returns a label for metrics and an explanation like above.
 func (r *workloadReview) reasonForRelease(entry *reviewedEntry) (string, string) {
 	switch {
-	case entry.facts.superseded || entry.facts.covered:
+	case entry.facts.Superseded || entry.facts.Covered:
 		return "covered", "is not needed because the claim is also reserved for a newer or living one"
-	case entry.facts.claimDeleted:
+	case entry.facts.ClaimDeleted:
 		return "claim_deleted", "does not matter because the claim is being deleted and no pod uses it"
-	case entry.facts.stored == workloadDone:
+	case entry.facts.Stored == retention.Done:
 		return "done", r.explanation(entry) + " and no pod uses the claim"
 	default:
 		return "idle", fmt.Sprintf("no pod has used the claim for %s", r.idle.wanted)

@@ -34,6 +34,7 @@ import (
 	"k8s.io/klog/v2"
 	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 	resourceclaimmetrics "k8s.io/kubernetes/pkg/controller/resourceclaim/metrics"
+	"k8s.io/kubernetes/pkg/controller/resourceclaim/retention"
 	"k8s.io/utils/clock"
 )
 
@@ -463,20 +464,20 @@ func (u *userLists) expire() {
 // findStoredUser looks for a pod which uses the claim with a consistent read. The
 // purpose distinguishes different reasons for looking. The result is pending
 // while it is not known yet. Then the claim gets processed again later.
-func (ec *Controller) findStoredUser(ctx context.Context, claim *resourceapi.ResourceClaim, purpose string) (*v1.Pod, usage, error) {
+func (ec *Controller) findStoredUser(ctx context.Context, claim *resourceapi.ResourceClaim, purpose string) (*v1.Pod, retention.Usage, error) {
 	answer, wait := ec.workloads.users.find(ctx, ec, claimName(claim), purpose)
 	switch {
 	case answer == nil:
 		if wait > 0 {
 			ec.recheckClaim(claim, wait)
 		}
-		return nil, usagePending, nil
+		return nil, retention.UsagePending, nil
 	case answer.err != nil:
-		return nil, usageFailed, answer.err
+		return nil, retention.UsageFailed, answer.err
 	case answer.pod != nil:
-		return answer.pod, usageFound, nil
+		return answer.pod, retention.UsageFound, nil
 	default:
-		return nil, usageNone, nil
+		return nil, retention.UsageNone, nil
 	}
 }
 

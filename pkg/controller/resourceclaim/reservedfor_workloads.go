@@ -39,6 +39,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	"k8s.io/klog/v2"
 	jobutil "k8s.io/kubernetes/pkg/controller/job/util"
+	"k8s.io/kubernetes/pkg/controller/resourceclaim/retention"
 )
 
 // This file is about the objects that a claim can be reserved for instead of
@@ -131,36 +132,9 @@ func builtinWorkloadKinds(features Features) []*workloadKind {
 	return append(kinds, podGroupWorkloadKinds(features)...)
 }
 
-// workloadState says whether a workload might start more pods.
-type workloadState string
-
-const (
-	// workloadActive is the state of a workload which might start more pods.
-	// This includes one which is suspended or scaled down to zero.
-	workloadActive workloadState = "active"
-
-	// workloadDone is the state of a workload which certainly will not start
-	// more pods.
-	workloadDone workloadState = "done"
-
-	// workloadForbidden is used for a workload that the controller may not get.
-	workloadForbidden workloadState = "forbidden"
-
-	// workloadUnknownResource is used when there is no such resource.
-	workloadUnknownResource workloadState = "unknown_resource"
-
-	// workloadDeferred is used when too many workloads get looked up at the
-	// moment.
-	workloadDeferred workloadState = "deferred"
-
-	// workloadFailed is used when looking up the workload failed for some other
-	// reason.
-	workloadFailed workloadState = "failed"
-)
-
 // workloadStatus is what was found out about a workload.
 type workloadStatus struct {
-	state workloadState
+	state retention.State
 	// explanation is for users and completes a sentence which starts with the
 	// name of the workload.
 	explanation string
@@ -185,7 +159,7 @@ func observeWorkload(obj metav1.Object) *observedWorkload {
 // statusOf returns the status of one incarnation.
 func (o *observedWorkload) statusOf(uid types.UID) workloadStatus {
 	if o.uid != uid {
-		return workloadStatus{state: workloadDone, explanation: "was replaced by another object of the same name"}
+		return workloadStatus{state: retention.Done, explanation: "was replaced by another object of the same name"}
 	}
 	return o.status
 }
@@ -258,7 +232,7 @@ func (ec *Controller) WatchWorkloads(logger klog.Logger, factory informers.Share
 				if oldErr != nil || newErr != nil {
 					return
 				}
-				if oldWorkload.GetUID() != newWorkload.GetUID() || workloadStatusOf(newWorkload).state == workloadDone {
+				if oldWorkload.GetUID() != newWorkload.GetUID() || workloadStatusOf(newWorkload).state == retention.Done {
 					enqueue(oldObj)
 				}
 				if !apiequality.Semantic.DeepEqual(metav1.GetControllerOfNoCopy(oldWorkload), metav1.GetControllerOfNoCopy(newWorkload)) {
@@ -359,20 +333,20 @@ func workloadIndexKey(resource schema.GroupResource, namespace, name string) str
 // workloadStatusOf determines the status of an object that exists.
 func workloadStatusOf(obj metav1.Object) workloadStatus {
 	if obj.GetDeletionTimestamp() != nil {
-		return workloadStatus{state: workloadDone, explanation: "is being deleted"}
+		return workloadStatus{state: retention.Done, explanation: "is being deleted"}
 	}
 	switch obj := obj.(type) {
 	case *batchv1.Job:
 		if finished, condition := jobutil.FinishedCondition(obj); finished {
-			return workloadStatus{state: workloadDone, explanation: fmt.Sprintf("has finished (%s)", condition)}
+			return workloadStatus{state: retention.Done, explanation: fmt.Sprintf("has finished (%s)", condition)}
 		}
 	case *unstructured.Unstructured:
 		if condition := finishedCondition(obj); condition != "" {
 			// In contrast to a Job, nothing prevents the removal of that condition.
-			return workloadStatus{state: workloadDone, mayResume: true, explanation: fmt.Sprintf("has finished (%s)", condition)}
+			return workloadStatus{state: retention.Done, mayResume: true, explanation: fmt.Sprintf("has finished (%s)", condition)}
 		}
 	}
-	return workloadStatus{state: workloadActive, explanation: "might start more pods"}
+	return workloadStatus{state: retention.Active, explanation: "might start more pods"}
 }
 
 // finishedConditions are the types of those conditions in the status of a custom
@@ -421,7 +395,7 @@ func (w *workloads) fromInformer(ref workloadRef) (*workloadStatus, error) {
 		return nil, err
 	}
 	if workload == nil {
-		return &workloadStatus{state: workloadDone, explanation: "does not exist anymore"}, nil
+		return &workloadStatus{state: retention.Done, explanation: "does not exist anymore"}, nil
 	}
 	if workload.GetUID() != ref.UID {
 		status := (&observedWorkload{uid: workload.GetUID()}).statusOf(ref.UID)

@@ -14,7 +14,9 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package resourceclaim
+// Package fairness has the limit for requests which the ResourceClaim controller makes
+// because of what tenants write, like owner references and consumers of claims (KEP-5194).
+package fairness
 
 import (
 	"sync"
@@ -23,10 +25,10 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// fairLimiter limits how often something may be done per second, and how often at the
+// Limiter limits how often something may be done per second, and how often at the
 // same time. When more than that is wanted, each namespace gets the same share. No
 // namespace can starve others, no matter how much it wants.
-type fairLimiter struct {
+type Limiter struct {
 	clock     clock.PassiveClock
 	perSecond int
 
@@ -47,12 +49,14 @@ type fairLimiter struct {
 }
 
 const (
-	// maxRunning is how many requests may be in progress at the same time. Requests
+	// MaxRunning is how many requests may be in progress at the same time. Requests
 	// may take long before they fail. All claims share the workers, of which there
 	// are at least twice as many by default.
-	maxRunning = 5
-	// maxRunningPerNamespace is the same for one namespace.
-	maxRunningPerNamespace = 2
+	MaxRunning = 5
+	// MaxRunningPerNamespace is the same for one namespace.
+	MaxRunningPerNamespace = 2
+	// MaxDelay is the longest delay for a namespace which wants too much.
+	MaxDelay = 30 * time.Second
 )
 
 // wanted is what one namespace wanted in one interval.
@@ -60,14 +64,15 @@ type wanted struct {
 	accepted, rejected int
 }
 
-func newFairLimiter(clock clock.PassiveClock, perSecond int) *fairLimiter {
-	return &fairLimiter{clock: clock, perSecond: perSecond, current: make(map[string]*wanted), runningIn: make(map[string]int)}
+// NewLimiter returns a limiter which accepts that many requests per second in total.
+func NewLimiter(clock clock.PassiveClock, perSecond int) *Limiter {
+	return &Limiter{clock: clock, perSecond: perSecond, current: make(map[string]*wanted), runningIn: make(map[string]int)}
 }
 
-// tryAccept returns zero if the namespace may proceed. Otherwise it returns the
+// TryAccept returns zero if the namespace may proceed. Otherwise it returns the
 // delay after which trying again might be successful. The delays are
 // different, so those who were rejected do not come back all at once.
-func (l *fairLimiter) tryAccept(namespace string) time.Duration {
+func (l *Limiter) TryAccept(namespace string) time.Duration {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
 	l.advance()
@@ -84,15 +89,15 @@ func (l *fairLimiter) tryAccept(namespace string) time.Duration {
 		return 0
 	}
 	w.rejected++
-	return min(time.Duration(1+w.rejected/share)*time.Second, maxLimiterDelay)
+	return min(time.Duration(1+w.rejected/share)*time.Second, MaxDelay)
 }
 
-// begin returns false if too many requests are in progress. Otherwise end must be called
+// Begin returns false if too many requests are in progress. Otherwise End must be called
 // when the request is done.
-func (l *fairLimiter) begin(namespace string) bool {
+func (l *Limiter) Begin(namespace string) bool {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
-	if l.running >= maxRunning || l.runningIn[namespace] >= maxRunningPerNamespace {
+	if l.running >= MaxRunning || l.runningIn[namespace] >= MaxRunningPerNamespace {
 		return false
 	}
 	l.running++
@@ -100,7 +105,8 @@ func (l *fairLimiter) begin(namespace string) bool {
 	return true
 }
 
-func (l *fairLimiter) end(namespace string) {
+// End ends what was begun for the namespace.
+func (l *Limiter) End(namespace string) {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
 	l.running--
@@ -109,11 +115,15 @@ func (l *fairLimiter) end(namespace string) {
 	}
 }
 
-// maxLimiterDelay is the longest delay for a namespace which wants too much.
-const maxLimiterDelay = 30 * time.Second
+// InProgress returns the number of requests that have begun and not ended.
+func (l *Limiter) InProgress() int {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	return l.running
+}
 
 // advance starts a new interval if the current one is over.
-func (l *fairLimiter) advance() {
+func (l *Limiter) advance() {
 	age := l.clock.Since(l.start)
 	if age >= 0 && age < time.Second {
 		return
@@ -128,7 +138,7 @@ func (l *fairLimiter) advance() {
 }
 
 // active returns the number of namespaces which recently wanted something.
-func (l *fairLimiter) active() int {
+func (l *Limiter) active() int {
 	n := len(l.current)
 	for namespace := range l.previous {
 		if l.current[namespace] == nil {
