@@ -26,6 +26,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/record"
+	"k8s.io/klog/v2/ktesting"
 	"k8s.io/kubernetes/pkg/kubelet/cm"
 )
 
@@ -40,16 +41,17 @@ func (cm *unprepareContainerManager) UnprepareDynamicResources(context.Context, 
 
 // TestUnprepareFailureEvent checks that a pod says why it does not end.
 func TestUnprepareFailureEvent(t *testing.T) {
+	_, ctx := ktesting.NewTestContext(t)
 	recorder := record.NewFakeRecorder(2)
 	containerManager := &unprepareContainerManager{FakeContainerManager: &cm.FakeContainerManager{}}
 	kl := &Kubelet{containerManager: containerManager, recorder: recorder}
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "pod", Namespace: "default"}}
 
-	assert.NoError(t, kl.UnprepareDynamicResources(t.Context(), pod))
+	assert.NoError(t, kl.UnprepareDynamicResources(ctx, pod))
 	assert.Empty(t, recorder.Events)
 
 	containerManager.err = errors.New("DRA driver example.com is not registered")
-	assert.Equal(t, containerManager.err, kl.UnprepareDynamicResources(t.Context(), pod))
+	assert.Equal(t, containerManager.err, kl.UnprepareDynamicResources(ctx, pod))
 	if assert.Len(t, recorder.Events, 1) {
 		event := <-recorder.Events
 		assert.Contains(t, event, "Warning FailedUnprepareDynamicResources")
