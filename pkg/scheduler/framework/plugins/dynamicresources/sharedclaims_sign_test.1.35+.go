@@ -18,6 +18,7 @@ package dynamicresources
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -53,11 +54,31 @@ func TestSharedClaimsSignPod(t *testing.T) {
 		claim.OwnerReferences = []metav1.OwnerReference{{APIVersion: apiVersion, Kind: kind, Name: name, UID: types.UID(name), Controller: ptr.To(true)}}
 		return claim
 	}
+	// Two pods of one template have a claim each.
+	ofTemplate := func(name string) *v1.Pod {
+		pod := newSharingPod(name)
+		pod.Spec.ResourceClaims[0] = v1.PodResourceClaim{Name: resourceName, ResourceClaimTemplateName: ptr.To("template")}
+		pod.Status.ResourceClaimStatuses = []v1.PodResourceClaimStatus{{Name: resourceName, ResourceClaimName: ptr.To(name + "-claim")}}
+		return pod
+	}
+	claimsOfTemplate := func(change func(claim *resourceapi.ResourceClaim)) []*resourceapi.ResourceClaim {
+		var claims []*resourceapi.ResourceClaim
+		for _, name := range []string{"pod-1", "pod-2"} {
+			claim := ownedBy("v1", "Pod", name)
+			claim.Name = name + "-claim"
+			claims = append(claims, claim)
+		}
+		if change != nil {
+			change(claims[1])
+		}
+		return claims
+	}
 	off := func(feats *feature.Features) { feats.EnableDRASharedClaims = false }
 
 	for name, tc := range map[string]struct {
 		features  func(feats *feature.Features)
-		claim     *resourceapi.ResourceClaim
+		claims    []*resourceapi.ResourceClaim
+		first     *v1.Pod
 		pod       *v1.Pod
 		wantAlike bool
 		wantNone  bool
@@ -67,21 +88,42 @@ func TestSharedClaimsSignPod(t *testing.T) {
 		"other-namespace": {pod: otherNamespace},
 		"more-claims":     {pod: withClaims(newSharingPod("pod-2"), sharedClaimName, "other")},
 		"generated-claim": {pod: generated, wantNone: true},
-		"for-several":     {claim: ownedBy("batch/v1", "Job", "job"), pod: told, wantAlike: true},
-		"for-it":          {claim: ownedBy("v1", "Pod", "pod-2"), pod: told, wantNone: true},
-		"claim-is-gone":   {pod: told, wantNone: true},
-		"gate-off":        {features: off, pod: newSharingPod("pod-2"), wantNone: true},
+		"for-several":     {claims: []*resourceapi.ResourceClaim{ownedBy("batch/v1", "Job", "job")}, pod: told, wantAlike: true},
+		"of-a-template":   {claims: claimsOfTemplate(nil), first: ofTemplate("pod-1"), pod: ofTemplate("pod-2"), wantAlike: true},
+		"other-content": {
+			claims: claimsOfTemplate(func(claim *resourceapi.ResourceClaim) {
+				claim.Spec.Devices.Requests[0].Exactly.Count = 7
+			}),
+			first: ofTemplate("pod-1"), pod: ofTemplate("pod-2"),
+		},
+		"has-devices": {
+			claims: claimsOfTemplate(func(claim *resourceapi.ResourceClaim) {
+				claim.Status.Allocation = &resourceapi.AllocationResult{}
+			}),
+			first: ofTemplate("pod-1"), pod: ofTemplate("pod-2"), wantNone: true,
+		},
+		"has-alternatives": {
+			claims: claimsOfTemplate(func(claim *resourceapi.ResourceClaim) {
+				claim.Spec.Devices.Requests[0] = resourceapi.DeviceRequest{Name: "any", FirstAvailable: []resourceapi.DeviceSubRequest{{Name: "one"}}}
+			}),
+			first: ofTemplate("pod-1"), pod: ofTemplate("pod-2"), wantNone: true,
+		},
+		"large-spec": {
+			claims: claimsOfTemplate(func(claim *resourceapi.ResourceClaim) {
+				expression := strings.Repeat("x", maxSignedSpec)
+				claim.Spec.Devices.Requests[0].Exactly.Selectors = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: expression}}}
+			}),
+			first: ofTemplate("pod-1"), pod: ofTemplate("pod-2"), wantNone: true,
+		},
+		"claim-is-gone": {pod: told, wantNone: true},
+		"gate-off":      {features: off, pod: newSharingPod("pod-2"), wantNone: true},
 	} {
 		syncTest(t, name, func(tCtx ktesting.TContext) {
 			feats := sharedClaimsFeatures()
 			if tc.features != nil {
 				tc.features(&feats)
 			}
-			var claims []*resourceapi.ResourceClaim
-			if tc.claim != nil {
-				claims = append(claims, tc.claim)
-			}
-			test := newSharedClaimsTest(tCtx, feats, claims)
+			test := newSharedClaimsTest(tCtx, feats, tc.claims)
 			sign := func(pod *v1.Pod) string {
 				fragments, status := test.p.SignPod(tCtx, pod)
 				if !status.IsSuccess() {
@@ -91,7 +133,10 @@ func TestSharedClaimsSignPod(t *testing.T) {
 				require.NoError(tCtx, err)
 				return string(signature)
 			}
-			first, second := sign(newSharingPod("pod-1")), sign(tc.pod)
+			if tc.first == nil {
+				tc.first = newSharingPod("pod-1")
+			}
+			first, second := sign(tc.first), sign(tc.pod)
 			if tc.wantNone {
 				assert.Empty(tCtx, second)
 				return
