@@ -147,6 +147,9 @@ func (t *Tree) portFile(ctx context.Context, to *ledger.Release, entries []overl
 	only := alone(t.Ledger, to)
 	if holder != nil {
 		has, err := os.ReadFile(filepath.Join(t.Repo, filepath.FromSlash(holder.Source)))
+		if e.Seam {
+			content = patch.WithIntention(patch.Intention(has), content)
+		}
 		if err != nil || bytes.Equal(has, content) {
 			return err
 		}

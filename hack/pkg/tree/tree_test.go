@@ -742,7 +742,7 @@ func TestErrors(t *testing.T) {
 		},
 		"not a patch": {
 			func(f *fixture) { f.write(plugin+".fixes.patch", "hello\n") },
-			[]string{"pkg/plugin.go.fixes.patch", "line 1: a seam starts with"},
+			[]string{"pkg/plugin.go.fixes.patch", "a seam starts with"},
 		},
 		"leftover": {
 			func(f *fixture) { f.write("pkg/plugin.go.rej", "") },
@@ -876,6 +876,7 @@ func TestSaveWithoutEdits(t *testing.T) {
 func TestSave(t *testing.T) {
 	f := newFixture(t)
 	f.write("pkg/gone_reservedfor.go", "package pkg\n")
+	f.write(plugin+".reservedfor.patch", "Call it.\n"+f.overlay(plugin+".reservedfor.patch"))
 	f.mustBuild()
 	edited := change(wholePlugin, "plugin 50\n", "plugin 50\nmine\n")
 	f.edit(plugin, edited)                                  // upstream's, the last seam
@@ -899,7 +900,7 @@ func TestSave(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.wantOverlay(plugin+".reservedfor.patch", string(seam))
+	f.wantOverlay(plugin+".reservedfor.patch", "Call it.\n"+string(seam))
 
 	// The edits are no obstacle any more, and nothing is lost.
 	f.mustBuild()

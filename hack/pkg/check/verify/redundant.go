@@ -132,7 +132,12 @@ func (v *Verifier) inPlaceOfBoth(ctx context.Context, a, b overlay.Entry, seams 
 	if len(both) < 2 {
 		return nil, nil // one is for planned releases: nobody knows what it does
 	}
-	return v.shared(ctx, both...)
+	content, err := v.shared(ctx, both...)
+	if err != nil {
+		return nil, err
+	}
+	newer, err := v.read(b.Source)
+	return patch.WithIntention(patch.Intention(newer), content), err
 }
 
 // join makes one file of two.

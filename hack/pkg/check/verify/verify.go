@@ -43,6 +43,7 @@ import (
 	"kubernetes-dra/hack/pkg/tree/codegen"
 	"kubernetes-dra/hack/pkg/tree/ledger"
 	"kubernetes-dra/hack/pkg/tree/overlay"
+	"kubernetes-dra/hack/pkg/tree/patch"
 	"kubernetes-dra/hack/pkg/tree/upstream"
 )
 
@@ -238,7 +239,10 @@ func (v *Verifier) canonical(ctx context.Context, s seamChanges) error {
 	if err != nil {
 		return err
 	}
-	return v.derived(s.Source, got, want, "it is not written as carry writes seams (context, line numbers)")
+	if err := patch.CheckIntention(got); err != nil {
+		return fmt.Errorf("%s: %w", s.Source, err)
+	}
+	return v.derived(s.Source, got, patch.WithIntention(patch.Intention(got), want), "it is not written as carry writes seams (context, line numbers)")
 }
 
 // derived compares a file with what it has to be, or updates it.

@@ -154,7 +154,7 @@ func writeSeam(t *testing.T, v *Verifier, name, slug, before, after string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	write(t, v, name+"."+slug+".patch", string(seam))
+	write(t, v, name+"."+slug+".patch", "Call it.\n"+string(seam))
 }
 
 // run runs a check after listing the files.
@@ -210,6 +210,10 @@ func TestComplaints(t *testing.T) {
 			replace(t, v, "pkg/a.go.reservedfor.patch", "@@ -1,5 +1,6 @@", "@@ -2,5 +2,6 @@")
 		},
 			"pkg/a.go.reservedfor.patch: it is not written as carry writes seams"},
+		"seam without intention": {"seams", func(t *testing.T, v *Verifier) { replace(t, v, "pkg/a.go.reservedfor.patch", "Call it.\n", "") },
+			"pkg/a.go.reservedfor.patch: write a line before its diff that says what it is for"},
+		"intention without end": {"seams", func(t *testing.T, v *Verifier) { replace(t, v, "pkg/a.go.reservedfor.patch", "Call it.", "Call it") },
+			`pkg/a.go.reservedfor.patch: what it is for is a sentence of at most 120 characters that ends with a full stop: "Call it"`},
 		"test changed without reason": {"tests", func(t *testing.T, v *Verifier) { v.Ledger.Features[1].Tests = nil },
 			"feature reservedfor: a seam changes upstream's test pkg/a_test.go: say under tests why"},
 		"test helper changed without reason": {"tests", func(t *testing.T, v *Verifier) {

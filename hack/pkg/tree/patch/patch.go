@@ -60,8 +60,42 @@ var hunkHeader = regexp.MustCompile(`^@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@
 
 const noNewline = `\ No newline at end of file`
 
+// maxIntention is the number of characters that an intention may have.
+const maxIntention = 120
+
+// Intention returns what a seam is for: the line before its diff, which git ignores. It
+// is empty if there is none.
+func Intention(seam []byte) string {
+	line, _, _ := strings.Cut(string(seam), "\n")
+	if strings.HasPrefix(line, diffHeader) {
+		return ""
+	}
+	return line
+}
+
+// WithIntention returns a diff with that line before it.
+func WithIntention(intention string, diff []byte) []byte {
+	if intention == "" || len(diff) == 0 {
+		return diff
+	}
+	return append([]byte(intention+"\n"), diff...)
+}
+
+// CheckIntention returns an error if a reader does not learn from the seam what it is for.
+func CheckIntention(seam []byte) error {
+	switch intention := Intention(seam); {
+	case intention == "":
+		return errors.New("write a line before its diff that says what it is for")
+	case len(intention) > maxIntention, !strings.HasSuffix(intention, "."):
+		return fmt.Errorf("what it is for is a sentence of at most %d characters that ends with a full stop: %q", maxIntention, intention)
+	}
+	return nil
+}
+
+const diffHeader = "diff --git "
+
 // Parse reads a diff in git's format of exactly one file, which exists before
-// and after.
+// and after. One line before it may say what it is for.
 func Parse(data []byte) (*Patch, error) {
 	lines := strings.SplitAfter(string(data), "\n")
 	if lines[len(lines)-1] == "" {
@@ -79,9 +113,12 @@ func Parse(data []byte) (*Patch, error) {
 		return nil, fmt.Errorf("line %d: %s", at+1, fmt.Sprintf(format, args...))
 	}
 
-	header, ok := next("diff --git ")
+	if Intention(data) != "" {
+		at++
+	}
+	header, ok := next(diffHeader)
 	if !ok {
-		return fail("a seam starts with a line \"diff --git a/... b/...\"")
+		return fail("a seam starts with a line that says what it is for, and one with \"diff --git a/... b/...\"")
 	}
 	next("index ")
 	from, ok := next("--- ")

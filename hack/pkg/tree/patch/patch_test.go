@@ -174,6 +174,14 @@ func TestRoundTrip(t *testing.T) {
 			}
 			continue
 		}
+		const intention = "Call what is ours."
+		if got := Intention(diff); got != "" {
+			t.Errorf("intention of a diff alone: %q", got)
+		}
+		diff = WithIntention(intention, diff)
+		if got := Intention(diff); got != intention {
+			t.Errorf("intention %q", got)
+		}
 		p, err := Parse(diff)
 		if err != nil {
 			t.Fatalf("%v\n%s", err, diff)
