@@ -28,6 +28,7 @@ package resourceclaim
 //	| owners                   | a package, shared with the scheduler: which owner references are followed |
 //	| reservedfor_pods.go      | to which workload a pod belongs, and whether a pod is stranded         |
 //	| reservedfor_workloads.go | whether a workload can still start pods                                |
+//	| reservedfor_finished.go  | how custom resources say that they have finished                       |
 //	| reservedfor_lookup.go    | asks the API server for workloads, with limits                         |
 //	| fairness                 | a package: the limit for requests, with a share for each namespace     |
 //	| reservedfor_state.go     | what is remembered about a claim                                       |

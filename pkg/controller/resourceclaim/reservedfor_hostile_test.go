@@ -991,31 +991,3 @@ func TestReleaseWhenIdleChanged(t *testing.T) {
 	tt.mustSync()
 	assert.Equal(t, consumers{jobRef}, tt.getClaim().Status.ReservedFor)
 }
-
-// TestFinishedCondition checks that any kind of status can be dealt with.
-func TestFinishedCondition(t *testing.T) {
-	for name, test := range map[string]struct {
-		status interface{}
-		expect string
-	}{
-		"no-status":     {},
-		"string":        {status: "Complete"},
-		"no-conditions": {status: map[string]interface{}{"phase": "Complete"}},
-		"no-list":       {status: map[string]interface{}{"conditions": map[string]interface{}{"type": "Complete", "status": "True"}}},
-		"no-type":       {status: map[string]interface{}{"conditions": []interface{}{map[string]interface{}{"status": "True"}}}},
-		"numbers":       {status: map[string]interface{}{"conditions": []interface{}{map[string]interface{}{"type": int64(1), "status": true}}}},
-		"lower-case":    {status: map[string]interface{}{"conditions": []interface{}{map[string]interface{}{"type": "complete", "status": "True"}}}},
-		"boolean":       {status: map[string]interface{}{"conditions": []interface{}{map[string]interface{}{"type": "Complete", "status": true}}}},
-		"unknown":       {status: map[string]interface{}{"conditions": []interface{}{map[string]interface{}{"type": "Complete", "status": "Unknown"}}}},
-		"complete":      {status: map[string]interface{}{"conditions": []interface{}{nil, map[string]interface{}{"type": "Complete", "status": "True"}}}, expect: "Complete"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			obj := customWorkload("Training", workloadName, workloadUID)
-			if test.status != nil {
-				obj.Object["status"] = test.status
-			}
-			assert.Equal(t, test.expect, finishedCondition(obj))
-			assert.Equal(t, test.expect != "", workloadStatusOf(obj).state == retention.Done)
-		})
-	}
-}

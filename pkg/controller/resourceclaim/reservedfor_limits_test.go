@@ -26,7 +26,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -36,7 +35,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	k8stesting "k8s.io/client-go/testing"
-	"k8s.io/kubernetes/pkg/controller/resourceclaim/retention"
 )
 
 // TestManyOwners ensures that one tenant with one pod at a time does not decide how much memory the controller takes.
@@ -295,15 +293,4 @@ func TestUnknownInOneNamespace(t *testing.T) {
 	assert.Equal(t, w.retryInterval, wait)
 	_, wait = w.unknownResource("b", resource)
 	assert.Zero(t, wait)
-}
-
-// TestSucceededFalse covers custom resources that have failed, or are not done yet.
-func TestSucceededFalse(t *testing.T) {
-	obj := finishedCustom("Succeeded", "False")
-	assert.Empty(t, finishedCondition(obj))
-	obj.Object["status"].(map[string]interface{})["completionTime"] = "2026-01-01T00:00:00Z"
-	assert.Equal(t, "not Succeeded", finishedCondition(obj))
-	assert.Equal(t, "Finished", finishedCondition(finishedCustom("Finished", "True")))
-	assert.Empty(t, finishedCondition(finishedCustom("Finished", "False")))
-	assert.Equal(t, retention.Active, workloadStatusOf(&batchv1.Job{}).state)
 }

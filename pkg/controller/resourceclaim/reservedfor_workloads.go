@@ -31,7 +31,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/informers"
 	clientset "k8s.io/client-go/kubernetes"
@@ -341,46 +340,12 @@ func workloadStatusOf(obj metav1.Object) workloadStatus {
 			return workloadStatus{state: retention.Done, explanation: fmt.Sprintf("has finished (%s)", condition)}
 		}
 	case *unstructured.Unstructured:
-		if condition := finishedCondition(obj); condition != "" {
-			// In contrast to a Job, nothing prevents the removal of that condition.
-			return workloadStatus{state: retention.Done, mayResume: true, explanation: fmt.Sprintf("has finished (%s)", condition)}
+		if end := finished(obj); end != "" {
+			// In contrast to a Job, nothing prevents a change of that status.
+			return workloadStatus{state: retention.Done, mayResume: true, explanation: fmt.Sprintf("has finished (%s)", end)}
 		}
 	}
 	return workloadStatus{state: retention.Active, explanation: "might start more pods"}
-}
-
-// finishedConditions are the types of those conditions in the status of a custom
-// resource which say that it has finished, if they are true. There is no
-// standard, but these are what most of those use that are like a Job.
-var finishedConditions = sets.New("Complete", "Completed", "Finished", "Succeeded", "Failed")
-
-// finishedCondition returns the type of the condition in the status of a custom
-// resource which says that it has finished, empty if there is none.
-//
-// "Succeeded" may be false because it has failed (Tekton, Knative), or because it is not
-// done yet (others). It is the end only together with the time of the end.
-func finishedCondition(obj *unstructured.Unstructured) string {
-	conditions, _, err := unstructured.NestedFieldNoCopy(obj.Object, "status", "conditions")
-	if err != nil {
-		// The status is not an object. That is not a problem here.
-		return ""
-	}
-	completionTime, _, err := unstructured.NestedString(obj.Object, "status", "completionTime")
-	completed := err == nil && completionTime != ""
-	list, _ := conditions.([]interface{})
-	for _, item := range list {
-		condition, ok := item.(map[string]interface{})
-		if !ok {
-			continue
-		}
-		conditionType, _ := condition["type"].(string)
-		if status, _ := condition["status"].(string); status == string(metav1.ConditionTrue) && finishedConditions.Has(conditionType) {
-			return conditionType
-		} else if status == string(metav1.ConditionFalse) && conditionType == "Succeeded" && completed {
-			return "not Succeeded"
-		}
-	}
-	return ""
 }
 
 // fromInformer returns what the informer cache says. That may be outdated.
