@@ -126,7 +126,7 @@ func (t *Tree) generatedKey(features []overlay.Applied) (string, error) {
 // unread are folders in which generators read nothing but feature gates. Upstream has none
 // there.
 var unread = []string{
-	"pkg/scheduler/", "pkg/controller/", "pkg/kubelet/", "pkg/printers/", "plugin/",
+	"pkg/apis/resource/validation/", "pkg/scheduler/", "pkg/controller/", "pkg/kubelet/", "pkg/printers/", "plugin/",
 	"staging/src/k8s.io/kubectl/pkg/describe/", "test/integration/", "test/e2e/", "test/e2e_node/",
 }
 

@@ -112,6 +112,7 @@ type workloads struct {
 	// The following fields get set by WatchWorkloads.
 	informers     map[schema.GroupResource]cache.SharedIndexInformer
 	nodes         cache.SharedIndexInformer
+	classes       cache.SharedIndexInformer
 	restMapper    meta.RESTMapper
 	dynamicClient dynamic.Interface
 

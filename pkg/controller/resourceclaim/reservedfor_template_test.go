@@ -720,9 +720,13 @@ func TestGeneratedWorkloadEvent(t *testing.T) {
 // TestGeneratedIdle covers the time after which a generated claim that no pod uses is released.
 func TestGeneratedIdle(t *testing.T) {
 	for name, tc := range map[string]struct {
-		change func(claim *resourceapi.ResourceClaim)
-		expect time.Duration
+		change  func(claim *resourceapi.ResourceClaim)
+		classes []runtime.Object
+		expect  time.Duration
 	}{
+		"of-class": {change: func(claim *resourceapi.ResourceClaim) {
+			claim.Spec.Devices = withClasses(t, claim, "gpu").Spec.Devices
+		}, classes: []runtime.Object{idleClass("gpu", "2h")}, expect: 2 * time.Hour},
 		"default": {expect: resourceclaim.DefaultGeneratedReleaseWhenIdle},
 		"chosen": {change: func(claim *resourceapi.ResourceClaim) {
 			claim.Annotations[resourceclaim.ReleaseWhenIdleAnnotation] = "1h"
@@ -730,7 +734,7 @@ func TestGeneratedIdle(t *testing.T) {
 		"unmarked": {change: func(claim *resourceapi.ResourceClaim) { claim.Annotations = nil }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tt := newWorkloadTest(t, workloadsEnabled)
+			tt := newWorkloadTest(t, workloadsEnabled, tc.classes...)
 			claim := generatedJobClaim()
 			if tc.change != nil {
 				tc.change(claim)

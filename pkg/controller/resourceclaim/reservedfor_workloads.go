@@ -243,7 +243,7 @@ func (ec *Controller) WatchWorkloads(logger klog.Logger, factory informers.Share
 			return fmt.Errorf("add event handler for %s: %w", kind.resource, err)
 		}
 	}
-	return nil
+	return ec.watchClasses(logger, factory)
 }
 
 // workloadsSynced returns true if all informers which were set up by

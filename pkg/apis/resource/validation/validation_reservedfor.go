@@ -147,6 +147,16 @@ func validateReservedForMetadata(claim, oldClaim *resource.ResourceClaim) field.
 	return append(allErrs, validateReleaseWhenIdle(claim.Annotations, oldAnnotations, path)...)
 }
 
+// validateReservedForClass validates the annotation of a DeviceClass which is the default for the
+// claims that use it. The old class is nil for a new one.
+func validateReservedForClass(class, oldClass *resource.DeviceClass) field.ErrorList {
+	var oldAnnotations map[string]string
+	if oldClass != nil {
+		oldAnnotations = oldClass.Annotations
+	}
+	return validateReleaseWhenIdle(class.Annotations, oldAnnotations, field.NewPath("metadata", "annotations"))
+}
+
 // validateReleaseWhenIdle validates the annotation which says when an unused
 // claim gets released. An invalid value which was stored already, perhaps because the
 // feature was disabled, can be kept.

@@ -419,3 +419,42 @@ func TestValidateReleaseWhenIdle(t *testing.T) {
 		})
 	}
 }
+
+// TestValidateReleaseWhenIdleOfClass covers the annotation of a DeviceClass.
+func TestValidateReleaseWhenIdleOfClass(t *testing.T) {
+	const path = "metadata.annotations[resource.kubernetes.io/release-when-idle]"
+	invalid := string(field.ErrorTypeInvalid) + " " + path
+	class := func(value string) *resource.DeviceClass {
+		class := &resource.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: goodName, ResourceVersion: "1"}}
+		if value != "" {
+			class.Annotations = map[string]string{resourceclaim.ReleaseWhenIdleAnnotation: value}
+		}
+		return class
+	}
+	for name, scenario := range map[string]struct {
+		disabled     bool
+		old, class   *resource.DeviceClass
+		wantFailures []string
+	}{
+		"none":           {class: class("")},
+		"valid":          {class: class("10m")},
+		"year":           {class: class("8760h")},
+		"no-duration":    {class: class("soon"), wantFailures: []string{invalid}},
+		"negative":       {class: class("-1h"), wantFailures: []string{invalid}},
+		"too-short":      {class: class("9s"), wantFailures: []string{invalid}},
+		"disabled":       {disabled: true, class: class("soon")},
+		"update-invalid": {old: class("10m"), class: class("soon"), wantFailures: []string{invalid}},
+		"update-keep":    {old: class("soon"), class: class("soon")},
+		"update-remove":  {old: class("soon"), class: class("")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.DynamicResourceAllocation, true)
+			featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.DRAReservedForWorkloads, !scenario.disabled)
+			if scenario.old == nil {
+				assert.Equal(t, scenario.wantFailures, failureKeys(ValidateDeviceClass(scenario.class)))
+				return
+			}
+			assert.Equal(t, scenario.wantFailures, failureKeys(ValidateDeviceClassUpdate(scenario.class, scenario.old)))
+		})
+	}
+}

@@ -21,6 +21,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	ktesting "k8s.io/kubernetes/test/utils/client-go/ktesting"
@@ -45,6 +46,7 @@ func TestFinished(t *testing.T) {
 		"CustomResourceNotFinished": testCustomResourceNotFinished,
 		"IdleDeployment":            testIdleDeployment,
 		"IdleJob":                   testIdleJob,
+		"IdleJobOfClass":            testIdleJobOfClass,
 	} {
 		run(tCtx, name, func(tCtx ktesting.TContext) {
 			parallel(tCtx)
@@ -118,6 +120,29 @@ func testIdleDeployment(c *cluster) {
 }
 
 // testIdleJob suspends a Job, as a queueing system does that preempts it.
+// testIdleJobOfClass is about an administrator who decides for all claims of a DeviceClass.
+func testIdleJobOfClass(c *cluster) {
+	ns, h := c.begin(1)
+	c.createSharedClaim(ns)
+	_, reserved := c.startJob(ns, 2)
+	c.suspend(ns, "train")
+	c.consistently(ns, "shared", "reserved for a Job that is suspended", reserved)
+
+	// The claim's class has the name of the namespace.
+	annotate := func(value string) error {
+		_, err := c.Dynamic().Resource(resourceapi.SchemeGroupVersion.WithResource("deviceclasses")).Patch(c, ns, types.MergePatchType,
+			[]byte(`{"metadata":{"annotations":{"`+releaseWhenIdle+`":"`+value+`"}}}`), metav1.PatchOptions{})
+		return err
+	}
+	if err := annotate("soon"); !apierrors.IsInvalid(err) {
+		c.Errorf("annotation without a duration: %v", err)
+	}
+	c.ExpectNoError(annotate("10s"), "annotate DeviceClass")
+	c.waitForDeallocated(ns, "shared")
+	c.expectFreeDevice(ns, ns)
+	c.check(h)
+}
+
 func testIdleJob(c *cluster) {
 	ns, h := c.begin(1)
 	c.createIdleClaim(ns, reservedFor(jobs, "train", ""))

@@ -31,7 +31,8 @@ import (
 // additional ones are easy to find and to remove.
 const (
 	// resourceClaimWorkloadsRole allows the ResourceClaim controller to check
-	// whether workloads of the built-in kinds still exist.
+	// whether workloads of the built-in kinds still exist, and what a DeviceClass says
+	// about claims that are idle.
 	resourceClaimWorkloadsRole = "system:resource-claim-controller-workloads"
 
 	// resourceClaimAggregatedWorkloadsRole has the same purpose for any other
@@ -61,6 +62,7 @@ func ReservedForWorkloadsClusterRoles() []rbacv1.ClusterRole {
 			Rules: append([]rbacv1.PolicyRule{
 				rbacv1helpers.NewRule(Read...).Groups(batchGroup).Resources("jobs", "cronjobs").RuleOrDie(),
 				rbacv1helpers.NewRule(Read...).Groups(appsGroup).Resources("deployments", "statefulsets", "replicasets", "daemonsets").RuleOrDie(),
+				rbacv1helpers.NewRule(Read...).Groups(resourceGroup).Resources("deviceclasses").RuleOrDie(),
 			}, resourceClaimPodGroupRules()...),
 		},
 		{

@@ -80,6 +80,8 @@ func TestReservedForWorkloadsEnabled(t *testing.T) {
 		"controller-statefulset": {subject: controller, rule: get("apps", "statefulsets"), expect: true},
 		"controller-replicaset":  {subject: controller, rule: get("apps", "replicasets"), expect: true},
 		"controller-daemonset":   {subject: controller, rule: get("apps", "daemonsets"), expect: true},
+		"controller-class":       {subject: controller, rule: rbacv1helpers.NewRule("list", "watch").Groups("resource.k8s.io").Resources("deviceclasses").RuleOrDie(), expect: true},
+		"scheduler-class":        {subject: scheduler, rule: rbacv1helpers.NewRule("list").Groups("resource.k8s.io").Resources("deviceclasses").RuleOrDie(), expect: false},
 		"controller-podgroup":    {subject: controller, rule: get("scheduling.k8s.io", "podgroups"), expect: hasPodGroups()},
 		"controller-list-watch":  {subject: controller, rule: rbacv1helpers.NewRule("list", "watch").Groups("batch").Resources("jobs").RuleOrDie(), expect: true},
 		"controller-write":       {subject: controller, rule: rbacv1helpers.NewRule("update").Groups("batch").Resources("jobs").RuleOrDie(), expect: false},

@@ -18,16 +18,30 @@ package resourceclaim
 
 import (
 	v1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 )
 
-// In these releases, there are no extended resources backed by claims. Event handlers have
-// no logger in 1.32.
+// In this release, there are no extended resources backed by claims. Event handlers have
+// no logger, and requests no alternatives.
 
 func extendedResourceClaimName(pod *v1.Pod) string { return "" }
 
 func addEventHandler(logger klog.Logger, informer cache.SharedIndexInformer, handler cache.ResourceEventHandler) error {
 	_, err := informer.AddEventHandler(handler)
 	return err
+}
+
+// deviceClassesOf returns the names of the DeviceClasses that a claim asks for, perhaps some of
+// them twice.
+func deviceClassesOf(claim *resourceapi.ResourceClaim) []string {
+	var names []string
+	for i := range claim.Spec.Devices.Requests {
+		request := &claim.Spec.Devices.Requests[i]
+		if request.DeviceClassName != "" {
+			names = append(names, request.DeviceClassName)
+		}
+	}
+	return names
 }
