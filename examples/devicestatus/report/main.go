@@ -68,7 +68,7 @@ func run(ctx context.Context, kubeconfig, namespace, claim, driver, manager stri
 	}
 	n, err := report(ctx, client, namespace, claim, driver, manager)
 	if err == nil {
-		fmt.Printf("reported on %d devices of %s in claim %s/%s\n", n, driver, namespace, claim)
+		fmt.Printf("reported on devices of %s in claim %s/%s: %d\n", driver, namespace, claim, n)
 	}
 	return err
 }
