@@ -33,7 +33,7 @@ const (
 	// Readme is the first page that a stranger sees.
 	Readme = "README.md"
 	// maxReadme is the number of its lines.
-	maxReadme = 130
+	maxReadme = 100
 	// maxWords is the number of words that a sentence may have.
 	maxWords = 30
 )
