@@ -151,6 +151,11 @@ test-drivers: need-root ## dra-driver-check against four drivers.
 test-faults: need-root ## Components that are killed, hang or leak. STEP_CLOCK=1
 	@STEP_CLOCK="$(STEP_CLOCK)" $(CARRY) test --release "$(RELEASE)" --faults
 
+.PHONY: test-thirdparty
+test-thirdparty: ## JobSet and LeaderWorkerSet beside a cluster.
+	@$(CARRY) build --release "$(RELEASE)"
+	@cd test/thirdparty && GOWORK=off go test -count=1 -timeout=60m -v ./...
+
 .PHONY: test-upgrade
 test-upgrade: ## Patched binaries, unpatched, and back. UPGRADE="1.36 1.37"
 	@$(CARRY) test --release "$(RELEASE)" --upgrade --through "$(UPGRADE)"

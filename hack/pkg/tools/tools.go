@@ -195,7 +195,7 @@ func parse(dir string) (*modfile.File, error) {
 
 // programOf is the name of the program that is made of a package.
 func programOf(tool, pkg string) string {
-	if name := path.Base(pkg); pkg != "." && !strings.HasPrefix(pkg, "go.etcd.io/etcd/server/") {
+	if name := path.Base(pkg); pkg != "." && name != "cmd" && !strings.HasPrefix(pkg, "go.etcd.io/etcd/server/") {
 		return name
 	}
 	return tool

@@ -45,7 +45,7 @@ const upstreamConfig = "hack/golangci.yaml"
 var compiledIn = []string{"logcheck", "kubeapilinter"}
 
 // modules are the folders of our Go modules, apart from pins.
-var modules = []string{".", "cnistatus"}
+var modules = []string{".", "cnistatus", "test/thirdparty"}
 
 // Linter runs golangci-lint.
 type Linter struct {

@@ -105,7 +105,9 @@ func TestConfigureWithoutLogcheck(t *testing.T) {
 func newLinter(t *testing.T) *Linter {
 	t.Helper()
 	l := &Linter{Repo: t.TempDir(), Log: t.Logf}
-	write(t, filepath.Join(l.Repo, "cnistatus", "x.go"), "package x\n")
+	for _, module := range modules {
+		write(t, filepath.Join(l.Repo, module, "x.go"), "package x\n")
+	}
 	write(t, program(l), `#!/bin/sh
 echo "$PWD $*" >>"${GOLANGCI_LINT_CACHE}.calls"
 if grep -rn --include=*.go --exclude-dir=_output finding .; then exit 1; fi

@@ -169,7 +169,7 @@ func (v *Verifier) overlay(context.Context) error {
 	for _, name := range v.files {
 		inside := slices.ContainsFunc(roots, func(root string) bool { return strings.HasPrefix(name, root+"/") })
 		switch {
-		case inside, strings.HasPrefix(name, "api/"), strings.HasPrefix(name, "test/cluster/"), strings.HasPrefix(name, "test/upstream/"):
+		case inside, strings.HasPrefix(name, "api/"), strings.HasPrefix(name, "test/cluster/"), strings.HasPrefix(name, "test/thirdparty/"), strings.HasPrefix(name, "test/upstream/"):
 		case strings.HasPrefix(name, "test/"), strings.HasPrefix(name, "pkg/"), strings.HasPrefix(name, "plugin/"),
 			strings.HasPrefix(name, "staging/"), path.Ext(name) == ".patch" && !strings.Contains(name, "/testdata/") && !strings.HasPrefix(name, "hack/releases/"):
 			errs = append(errs, fmt.Errorf("%s: it is not in the overlay: go.mod's ignore directive does not name a folder with it", name))
@@ -424,10 +424,13 @@ func (v *Verifier) shell(ctx context.Context) error {
 	return err
 }
 
-// vet runs go vet on the root module, and on the one in it.
+// vet runs go vet on the root module, and on those in it.
 func (v *Verifier) vet(ctx context.Context) error {
 	env := append(os.Environ(), "GOWORK=off", sys.GoFlags("-mod=readonly"))
-	return sys.Run(ctx, sys.Command(ctx, v.Repo, env, "go", "vet", "./...", "kubernetes-dra/cnistatus/..."))
+	return errors.Join(
+		sys.Run(ctx, sys.Command(ctx, v.Repo, env, "go", "vet", "./...", "kubernetes-dra/cnistatus/...")),
+		sys.Run(ctx, sys.Command(ctx, filepath.Join(v.Repo, "test", "thirdparty"), env, "go", "vet", "./...")),
+	)
 }
 
 // trees builds the tree of each carried release, which fails if generated.patch is not what

@@ -118,6 +118,7 @@ func repository(t *testing.T) *Verifier {
 		"pkg/fixes_test.go":       header + "package pkg\n\nfunc TestIt() {}\n",
 		"pkg/reservedfor.go":      "//go:build linux\n\n" + header + "package pkg\n",
 		"test/cluster/x.go":       header + "package cluster\n",
+		"test/thirdparty/x.go":    header + "package thirdparty\n",
 		"test/upstream/x.go":      header + "package upstream\n",
 		"test/integration/fixes":  "",
 		"hack/pkg/testdata/x.rej": "",
