@@ -35,8 +35,8 @@ import (
 	"k8s.io/component-helpers/auth/rbac/validation"
 	"k8s.io/utils/ptr"
 
+	"kubernetes-dra/cmd/internal/access"
 	"kubernetes-dra/cmd/kubectl-dra/pkg/view"
-	"kubernetes-dra/cmd/kubectl-dra/pkg/why"
 )
 
 // checkup looks for one thing.
@@ -250,7 +250,7 @@ func mayDoEverything(rules []rbacv1.PolicyRule) bool {
 }
 
 func covers(rules []rbacv1.PolicyRule, resource string, verbs ...string) bool {
-	group := "resource.k8s.io"
+	group := access.Group
 	if resource == "namespaces" {
 		group = ""
 	}
@@ -273,7 +273,7 @@ func lockedOut(_ context.Context, e *examination) (findings []Finding) {
 		for i := range rules {
 			rules[i].ResourceNames = nil
 		}
-		own := []string{associatedNode + "update", associatedNode + "patch", "arbitrary-node:update", "arbitrary-node:patch"}
+		own := append(access.ForDriver("update", "", "", false).Verbs, access.ForDriver("patch", "", "", false).Verbs...)
 		if covers(rules, "resourceclaims/driver", own...) || covers(rules, "resourceclaims/binding", "update", "patch") {
 			continue
 		}
@@ -298,7 +298,7 @@ func unguardedLabels(_ context.Context, e *examination) (findings []Finding) {
 	}
 	var labelled []string
 	for _, n := range e.s.Namespaces {
-		if slices.ContainsFunc(why.AdminLabels, func(key string) bool { return n.Labels[key] == "true" }) {
+		if access.HasAdminLabel(n.Labels) {
 			labelled = append(labelled, n.Name)
 		}
 	}
