@@ -261,6 +261,9 @@ func init() {
 	}
 }
 
+// CarryFields are those that upstream's API does not have.
+var CarryFields = [][]string{{"spec", "reservedFor"}, {"spec", "spec", "reservedFor"}, {"status", "allocation", "reservedForAnyPod"}}
+
 // Convert returns an object of resource.k8s.io/v1 in another version. The fields of the carry, which upstream's
 // types lack, are taken over.
 func Convert(o *unstructured.Unstructured, version string) (*unstructured.Unstructured, error) {
@@ -286,7 +289,7 @@ func Convert(o *unstructured.Unstructured, version string) (*unstructured.Unstru
 	if err != nil {
 		return nil, err
 	}
-	for _, path := range [][]string{{"spec", "reservedFor"}, {"spec", "spec", "reservedFor"}, {"status", "allocation", "reservedForAnyPod"}} {
+	for _, path := range CarryFields {
 		if value, found, _ := unstructured.NestedFieldCopy(o.Object, path...); found {
 			if err := unstructured.SetNestedField(object, value, path...); err != nil {
 				return nil, err
