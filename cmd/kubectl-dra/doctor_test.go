@@ -255,6 +255,25 @@ func TestDoctorLooksAgain(t *testing.T) {
 	}
 }
 
+// TestDoctorCannotLookAgain checks that a finding that could not be confirmed is none, and that this is said.
+func TestDoctorCannotLookAgain(t *testing.T) {
+	server := newServer(t, "v1", nil)
+	server.GitVersion = "v1.37.2+dra.1"
+	add(t, server, healthy()...)
+	add(t, server, holder("idle", nil, result("a", "gpu-2")), slice("lost", map[string]any{"nodeName": "lost", "devices": []any{device("gpu-0")}}))
+	answer := components(nil, false)
+	server.Answer = func(w http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Path == "/metrics" {
+			server.Forbidden = []string{"nodes"}
+		}
+		return answer(w, r)
+	}
+	out, stderr, err := dra(t, server, "doctor", "--fail-on=warning")
+	if err == nil || !strings.Contains(out, "claim-idle") || strings.Contains(out, "driver-dead") || !strings.Contains(stderr, "could not see nodes (forbidden), left out: driver-dead") {
+		t.Errorf("%v\n%s%s", err, out, stderr)
+	}
+}
+
 // TestDoctorUnseen checks that nothing is found because something may not be read.
 func TestDoctorUnseen(t *testing.T) {
 	server := newServer(t, "v1", nil)

@@ -189,20 +189,7 @@ func (o *options) examine(ctx context.Context, reader *view.Reader) (*examinatio
 	}
 	e.readFacts(ctx)
 	e.unseen = output.Gaps(e.s)
-	var able []checkup
-	for _, c := range checks {
-		if e.s.Sees(c.needs...) {
-			able = append(able, c)
-			e.done = append(e.done, c.id)
-			continue
-		}
-		for _, r := range c.needs {
-			if !e.s.Sees(r) {
-				e.unseen[r] = e.unseen[r].With(e.s.Gaps[r], c.id)
-			}
-		}
-	}
-	e.findings = e.find(ctx, able)
+	e.findings = e.find(ctx, checks)
 	if err := o.lookAgain(ctx, e); err != nil {
 		return nil, err
 	}
@@ -220,9 +207,20 @@ func (e *examination) read(ctx context.Context, namespace string, resources ...v
 	return err
 }
 
+// find does those checks for which enough was read.
 func (e *examination) find(ctx context.Context, checks []checkup) []Finding {
 	findings := []Finding{}
 	for _, c := range checks {
+		e.done = slices.DeleteFunc(e.done, func(id string) bool { return id == c.id })
+		if !e.s.Sees(c.needs...) {
+			for _, r := range c.needs {
+				if !e.s.Sees(r) {
+					e.unseen[r] = e.unseen[r].With(e.s.Gaps[r], c.id)
+				}
+			}
+			continue
+		}
+		e.done = append(e.done, c.id)
 		for _, f := range c.find(ctx, e) {
 			f.Check, f.Level = c.id, c.level
 			findings = append(findings, f)
@@ -258,7 +256,7 @@ func (o *options) lookAgain(ctx context.Context, e *examination) error {
 	if err := e.read(ctx, e.s.Namespace, slices.Compact(needed)...); err != nil {
 		return fmt.Errorf("look again: %w", err)
 	}
-	now := e.find(ctx, slices.DeleteFunc(again, func(c checkup) bool { return !e.s.Sees(c.needs...) }))
+	now := e.find(ctx, again)
 	e.findings = slices.DeleteFunc(e.findings, func(f Finding) bool {
 		return slices.ContainsFunc(again, func(c checkup) bool { return c.id == f.Check }) && !found(now, f.Check, f.Object)
 	})
