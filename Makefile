@@ -147,6 +147,10 @@ test-kind: check-release ## A release as a node image of kind. It needs Docker.
 test-drivers: need-root ## dra-driver-check against four drivers.
 	@$(CARRY) test --release "$(RELEASE)" --drivers
 
+.PHONY: test-kubectl-dra
+test-kubectl-dra: ## The cases of kubectl dra on unpatched programs.
+	@$(CARRY) test --release "$(RELEASE)" --kubectl-dra
+
 .PHONY: test-faults
 test-faults: need-root ## Components that are killed, hang or leak. STEP_CLOCK=1
 	@STEP_CLOCK="$(STEP_CLOCK)" $(CARRY) test --release "$(RELEASE)" --faults

@@ -17,14 +17,17 @@ limitations under the License.
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"kubernetes-dra/cmd/kubectl-dra/pkg/cases"
 	"kubernetes-dra/cmd/kubectl-dra/pkg/fakeapi"
 )
 
@@ -177,6 +180,97 @@ func TestDoctor(t *testing.T) {
 				t.Errorf("it wrote: %q", server.Writes())
 			}
 		})
+	}
+}
+
+// TestHealthy looks at clusters in which nothing is wrong, each of another kind: doctor raises no alarm.
+func TestHealthy(t *testing.T) {
+	files, err := filepath.Glob("testdata/healthy/*.yaml")
+	if err != nil || len(files) < 10 {
+		t.Fatalf("want ten clusters: %q, %v", files, err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".yaml"), func(t *testing.T) {
+			var c struct {
+				What, Version, API string
+				Gates              map[string]bool
+				// Infos are checks whose advice is not about something wrong.
+				Infos     []string
+				Forbidden []string
+				Objects   []map[string]any
+			}
+			if err := cases.Read(file, "test", &c); err != nil {
+				t.Fatal(err)
+			}
+			server := newServer(t, cmp.Or(c.API, "v1"), nil)
+			server.GitVersion, server.Forbidden = cmp.Or(c.Version, server.GitVersion), c.Forbidden
+			server.Answer = components(c.Gates, false)
+			add(t, server, c.Objects...)
+			out, stderr, err := dra(t, server, "doctor", "--fail-on=warning", "-o", "json")
+			var answer struct {
+				Items  []struct{ Check, Level, Object, Text string }
+				Checks []string
+			}
+			if err := json.Unmarshal([]byte(out), &answer); err != nil {
+				t.Fatalf("%v: %s%s", err, out, stderr)
+			}
+			var found []string
+			for _, f := range answer.Items {
+				found = append(found, f.Check)
+			}
+			if err != nil || !slices.Equal(found, c.Infos) {
+				t.Errorf("%s: want only %q, got %v: %+v", c.What, c.Infos, err, answer.Items)
+			}
+			if len(answer.Checks) < 8 && len(c.Forbidden) == 0 {
+				t.Errorf("only %q were looked at", answer.Checks)
+			}
+		})
+	}
+}
+
+// TestDoctorLooksAgain has faults that are there for a moment, as in each cluster where something goes on.
+func TestDoctorLooksAgain(t *testing.T) {
+	server := newServer(t, "v1", nil)
+	add(t, server, healthy()...)
+	add(t, server,
+		slice("new", map[string]any{"nodeName": "new", "devices": []any{device("gpu-0")}}),
+		holder("released", nil, result("a", "gpu-2")),
+		holder("early", []any{consumer("", "pods", "late")}, result("late", "gpu-0")),
+	)
+	server.GitVersion = "v1.37.2+dra.1"
+	answer := components(nil, false)
+	server.Answer = func(w http.ResponseWriter, r *http.Request) bool {
+		// That is asked between the two looks.
+		if r.URL.Path == "/metrics" {
+			add(t, server,
+				object("resource.k8s.io/v1", "ResourceClaim", "released", map[string]any{"status": map[string]any{"allocation": nil}}),
+				object("v1", "Node", "new", nil), object("v1", "Pod", "late", map[string]any{"metadata": map[string]any{"uid": "late"}}),
+				slice("late", map[string]any{"allNodes": true, "devices": []any{device("gpu-0")}}))
+		}
+		return answer(w, r)
+	}
+	out, stderr, err := dra(t, server, "doctor", "--fail-on=warning")
+	if err != nil || !strings.Contains(out, "checks found nothing") {
+		t.Errorf("want no finding after two looks: %v\n%s%s", err, out, stderr)
+	}
+}
+
+// TestDoctorCannotLookAgain checks that a finding that could not be confirmed is none, and that this is said.
+func TestDoctorCannotLookAgain(t *testing.T) {
+	server := newServer(t, "v1", nil)
+	server.GitVersion = "v1.37.2+dra.1"
+	add(t, server, healthy()...)
+	add(t, server, holder("idle", nil, result("a", "gpu-2")), slice("lost", map[string]any{"nodeName": "lost", "devices": []any{device("gpu-0")}}))
+	answer := components(nil, false)
+	server.Answer = func(w http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Path == "/metrics" {
+			server.Forbidden = []string{"nodes"}
+		}
+		return answer(w, r)
+	}
+	out, stderr, err := dra(t, server, "doctor", "--fail-on=warning")
+	if err == nil || !strings.Contains(out, "claim-idle") || strings.Contains(out, "driver-dead") || !strings.Contains(stderr, "could not see nodes (forbidden), left out: driver-dead") {
+		t.Errorf("%v\n%s%s", err, out, stderr)
 	}
 }
 

@@ -18,7 +18,11 @@ package main
 
 import (
 	"bytes"
+	"encoding/xml"
 	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -74,6 +78,47 @@ func TestGraph(t *testing.T) {
 		if _, _, err := dra(t, server, "graph", about); err == nil {
 			t.Errorf("%s: want an error", about)
 		}
+	}
+}
+
+// TestGraphPicture lets Graphviz draw, and a program that only looks like it.
+func TestGraphPicture(t *testing.T) {
+	server := newServer(t, "v1", nil)
+	add(t, server, slice("a", map[string]any{"nodeName": "node-<script>&", "devices": []any{device("gpu-0")}}), holder("train", nil, result("a", "gpu-0")))
+	if _, err := exec.LookPath("dot"); err == nil {
+		out := mustDRA(t, server, "graph", "claim/train", "-o", "svg")
+		decoder := xml.NewDecoder(strings.NewReader(out))
+		var text strings.Builder
+		for {
+			token, err := decoder.Token()
+			if err == io.EOF {
+				break
+			}
+			if err != nil {
+				t.Fatalf("that is no SVG: %v\n%s", err, out)
+			}
+			if data, ok := token.(xml.CharData); ok {
+				text.Write(data)
+			}
+		}
+		if !strings.Contains(text.String(), "test/train") || !strings.Contains(text.String(), "node-<script>&") || strings.Contains(out, "<script>") {
+			t.Error(out)
+		}
+	}
+
+	path := t.TempDir()
+	t.Setenv("PATH", path)
+	if _, _, err := dra(t, server, "graph", "claim/train", "-o", "svg"); err == nil || !strings.Contains(err.Error(), "package graphviz") {
+		t.Errorf("want to be told what to install, got %v", err)
+	}
+	if err := os.WriteFile(filepath.Join(path, "dot"), []byte("#!/bin/sh\necho $1\n/bin/cat\nexit 3\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if out, _, err := dra(t, server, "graph", "claim/train", "-o", "svg"); err == nil || !strings.HasPrefix(out, "-Tsvg\ndigraph dra {\n") {
+		t.Errorf("want an error, and what was sent to dot, got %v and\n%s", err, out)
+	}
+	if _, _, err := dra(t, server, "graph", "claim/train", "-o", "png"); err == nil || !strings.Contains(err.Error(), "use dot or svg") {
+		t.Errorf("want to be told the formats, got %v", err)
 	}
 }
 

@@ -38,6 +38,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/utils/ptr"
 
+	"kubernetes-dra/cmd/kubectl-dra/pkg/doctor"
 	"kubernetes-dra/cmd/kubectl-dra/pkg/fakeapi"
 )
 
@@ -54,6 +55,7 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	doctor.SecondLook = 10 * time.Millisecond
 	os.Exit(m.Run())
 }
 

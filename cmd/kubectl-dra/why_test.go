@@ -24,6 +24,7 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"kubernetes-dra/cmd/kubectl-dra/pkg/cases"
@@ -52,13 +53,18 @@ func newServer(t *testing.T, version string, c *cases.Case) *fakeapi.Server {
 	}
 	add(t, server, map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "test"}})
 	if c != nil {
-		steps, err := c.Steps("test", version, false)
-		if err != nil {
-			t.Fatal(err)
-		}
-		server.Add(t, steps...)
+		server.Add(t, stepsOf(t, c, version)...)
 	}
 	return server
+}
+
+func stepsOf(t *testing.T, c *cases.Case, version string) []cases.Object {
+	t.Helper()
+	steps, err := c.Steps("test", version, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return steps
 }
 
 func add(t *testing.T, server *fakeapi.Server, objects ...map[string]any) {
@@ -125,6 +131,20 @@ func (a whyAnswer) firstCause() string {
 	return a.Items[0].Causes[0].Cause
 }
 
+// newUpstream is newServer without the fields of the carry: upstream's API server drops them.
+func newUpstream(t *testing.T, version string, c *cases.Case) *fakeapi.Server {
+	t.Helper()
+	server := newServer(t, version, nil)
+	steps := stepsOf(t, c, version)
+	for _, step := range steps {
+		for _, path := range cases.CarryFields {
+			unstructured.RemoveNestedField(step.Object, path...)
+		}
+	}
+	server.Add(t, steps...)
+	return server
+}
+
 func TestCases(t *testing.T) {
 	for _, version := range []string{"v1", "v1beta2", "v1beta1"} {
 		for _, c := range loadCases(t) {
@@ -136,6 +156,12 @@ func TestCases(t *testing.T) {
 				answer := askWhy(t, server, c.About)
 				if got := answer.firstCause(); got != c.Cause {
 					t.Errorf("want %s first, got %s", c.Cause, mustDRA(t, server, "why", c.About))
+				}
+				if !c.Carry {
+					upstream := newUpstream(t, version, c)
+					if got := askWhy(t, upstream, c.About).firstCause(); got != c.Cause {
+						t.Errorf("without the carry, want %s first, got %s", c.Cause, mustDRA(t, upstream, "why", c.About))
+					}
 				}
 				for _, cause := range answer.Items[0].Causes {
 					if cause.Text == "" || cause.Object == "" || cause.Field == "" {

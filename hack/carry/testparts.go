@@ -54,6 +54,7 @@ func specialParts(through *string) []specialPart {
 		}},
 		{"drivers", "drivers of ours and upstream's against dra-driver-check", driversPart},
 		{"faults", "test that breaks what a cluster consists of, and one that looks for leaks", faultsPart},
+		{"kubectl-dra", "the cases of kubectl dra on a cluster without the patches", kubectlPart},
 		{"e2e-dra", "upstream's own tests that upgrade a cluster and go back", e2eDRAPart},
 		{"e2e-node", "upstream's node specs about DRA", e2eNodePart},
 	}
@@ -168,6 +169,16 @@ func upgradePart(_ context.Context, r *testRun, through []string) ([]testrun.Job
 		}
 		return nil
 	})
+}
+
+// kubectlPart asks kubectl dra about its cases on a cluster of upstream's programs. With the patches, that is one
+// of the tests of clusters.
+func kubectlPart(_ context.Context, r *testRun) ([]testrun.Job, error) {
+	p := programs{Tree: r.Tree}
+	return r.clusterTests(testplan.ClusterPackage, testrun.Job{
+		Env:   []string{"BIN=" + p.bin()},
+		Flags: []string{"timeout=20m"}, Only: []string{"TestKubectlDRA"},
+	}, p.build)
 }
 
 // faultsPart breaks the components of a cluster, and keeps them busy to see whether they leak.

@@ -27,6 +27,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
@@ -34,6 +35,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"kubernetes-dra/cmd/kubectl-dra/pkg/cases"
+	"kubernetes-dra/cmd/kubectl-dra/pkg/doctor"
 	"kubernetes-dra/cmd/kubectl-dra/pkg/why"
 	"kubernetes-dra/hack/pkg/cluster"
 )
@@ -52,6 +54,14 @@ func TestKubectlDRA(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	e.eventually("doctor raises no alarm in a cluster where nothing is wrong", func() error {
+		out, err := e.dra(doctor.NewCommand, "", "--fail-on=warning")
+		if err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		t.Logf("kubectl dra doctor\n%s", out)
+		return nil
+	})
 	seeds := cases.Cluster{Dynamic: e.Dynamic, Mapper: mapper, Version: e.Version}
 	patched := cluster.IsPatched(shared.Version)
 	realNode, _ := shared.HasRealNode()
@@ -153,10 +163,15 @@ func (e *env) firstCause(namespace, about string) (string, error) {
 
 // why runs kubectl dra why.
 func (e *env) why(namespace string, args ...string) (string, error) {
+	return e.dra(why.NewCommand, namespace, args...)
+}
+
+// dra runs a verb of kubectl dra.
+func (e *env) dra(verb func(*genericclioptions.ConfigFlags, genericiooptions.IOStreams) *cobra.Command, namespace string, args ...string) (string, error) {
 	var out bytes.Buffer
 	config := genericclioptions.NewConfigFlags(true)
 	config.KubeConfig, config.Namespace = ptr.To(shared.Kubeconfig()), &namespace
-	command := why.NewCommand(config, genericiooptions.IOStreams{In: strings.NewReader(""), Out: &out, ErrOut: &out})
+	command := verb(config, genericiooptions.IOStreams{In: strings.NewReader(""), Out: &out, ErrOut: &out})
 	command.SetArgs(args)
 	command.SilenceErrors, command.SilenceUsage = true, true
 	err := command.ExecuteContext(e.ctx)

@@ -152,16 +152,15 @@ func options() (cluster.Options, error) {
 	stamp = l.Stamp(release)
 	output := filepath.Join(repo, "_output", release.Name)
 	bin := filepath.Join(output, "bin")
+	gates := featureGates(l, release.Name)
 	if other := os.Getenv("BIN"); other != "" {
 		bin = other
-	}
-	gates := featureGates(l, release.Name)
-	if path := filepath.SplitList(os.Getenv(upgradePath)); len(path) > 0 {
 		version, err := cluster.VersionOf(context.Background(), bin)
 		if err != nil {
 			return opts, err
 		}
-		if strings.HasSuffix(path[0], gatesOff) || !cluster.IsPatched(version) {
+		first, _, _ := strings.Cut(os.Getenv(upgradePath), string(filepath.ListSeparator))
+		if strings.HasSuffix(first, gatesOff) || !cluster.IsPatched(version) {
 			gates = nil
 		}
 	}

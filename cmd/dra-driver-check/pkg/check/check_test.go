@@ -36,6 +36,8 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/kubernetes/scheme"
 	clienttesting "k8s.io/client-go/testing"
+
+	"kubernetes-dra/cmd/internal/access"
 )
 
 func readyNode(name string) *corev1.Node {
@@ -154,7 +156,7 @@ func TestGuardedLabel(t *testing.T) {
 	e := newEnv([]runtime.Object{readyNode("a")}, sliceOf("a"))
 	e.Kube.(*fake.Clientset).PrependReactor("create", "namespaces", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		namespace := action.(clienttesting.CreateAction).GetObject().(*corev1.Namespace)
-		if namespace.Labels[adminLabels[0]] != "" {
+		if namespace.Labels[access.AdminLabels[0]] != "" {
 			return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "namespaces"}, namespace.Name, errors.New("guarded"))
 		}
 		return false, nil, nil

@@ -35,6 +35,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+
+	"kubernetes-dra/cmd/internal/access"
 )
 
 // Options are what the user says about the driver.
@@ -84,9 +86,6 @@ const (
 	pollInterval = 100 * time.Millisecond
 )
 
-// adminLabels let claims of a namespace ask for devices in use. The key has changed with the releases.
-var adminLabels = []string{"resource.kubernetes.io/admin-access", "resource.k8s.io/admin-access"}
-
 // Open finds the driver's devices, and makes a namespace unless there is the name of one.
 func Open(ctx context.Context, e Env) (*Env, error) {
 	mapping, err := e.Mapper.RESTMapping(schema.GroupKind{Group: resourceGroup, Kind: "ResourceClaim"})
@@ -108,7 +107,7 @@ func Open(ctx context.Context, e Env) (*Env, error) {
 	}
 	e.ours, e.Namespace = true, "dra-driver-check-"+e.run
 	labels := map[string]string{runLabel: e.run}
-	for _, key := range adminLabels {
+	for _, key := range access.AdminLabels {
 		labels[key] = "true"
 	}
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: e.Namespace, Labels: labels}}

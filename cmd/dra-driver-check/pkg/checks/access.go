@@ -19,11 +19,10 @@ package checks
 import (
 	"fmt"
 
-	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kubernetes-dra/cmd/dra-driver-check/pkg/check"
+	"kubernetes-dra/cmd/internal/access"
 )
 
 var accessChecks = []check.Check{{
@@ -32,7 +31,13 @@ var accessChecks = []check.Check{{
 	Do:    "Add them to the driver's ClusterRole. kubectl dra doctor access prints the rules for the status.",
 	Needs: []check.Need{needsAccount},
 	Run: func(c *check.Case) {
-		if lacks := lacking(c.Driver, func(r authorizationv1.ResourceAttributes) bool { return allowed(c, r) }); len(lacks) > 0 {
+		account := access.Account{Namespace: c.AccountNamespace, Name: c.AccountName}
+		lacks := lacking(c.Driver, func(p access.Permission) bool {
+			answer, err := account.Ask(c.Context(), c.Kube, p)
+			c.Must(err)
+			return answer.Verb != ""
+		})
+		if len(lacks) > 0 {
 			c.Must(&check.Failure{What: fmt.Sprintf("%s/%s lacks %d rights", c.AccountNamespace, c.AccountName, len(lacks)), Seen: lacks})
 		}
 	},
@@ -42,8 +47,7 @@ func needsAccount(c *check.Case) string {
 	if c.AccountName == "" {
 		return "without --service-account, nobody knows whose rights to look at"
 	}
-	// The authorizer does not know which service accounts exist.
-	_, err := c.Kube.CoreV1().ServiceAccounts(c.AccountNamespace).Get(c.Context(), c.AccountName, metav1.GetOptions{})
+	err := access.Account{Namespace: c.AccountNamespace, Name: c.AccountName}.Exists(c.Context(), c.Kube)
 	if apierrors.IsNotFound(err) {
 		c.Must(&check.Failure{What: err.Error(), Seen: []string{"no such service account"}, Do: "Correct --service-account."})
 	}
@@ -52,44 +56,24 @@ func needsAccount(c *check.Case) string {
 }
 
 // lacking are the rights that a driver needs and does not have.
-func lacking(driver string, allowed func(authorizationv1.ResourceAttributes) bool) (lacks []string) {
-	const group = "resource.k8s.io"
-	has := func(verb, group, resource, subresource, name string) bool {
-		return allowed(authorizationv1.ResourceAttributes{Verb: verb, Group: group, Resource: resource, Subresource: subresource, Name: name})
-	}
-	if !has("get", group, "resourceclaims", "", "") {
-		lacks = append(lacks, "get resourceclaims")
-	}
-	// Slices of a node belong to it, and go with it.
-	if !has("get", "", "nodes", "", "") {
-		lacks = append(lacks, "get nodes")
-	}
-	for _, verb := range []string{"list", "watch", "create", "update", "delete"} {
-		if !has(verb, group, "resourceslices", "", "") {
-			lacks = append(lacks, verb+" resourceslices")
+func lacking(driver string, has func(access.Permission) bool) (lacks []string) {
+	need := func(p access.Permission) {
+		if !has(p) {
+			lacks = append(lacks, p.String())
 		}
+	}
+	need(access.ForClaims("get", "", ""))
+	// Slices of a node belong to it, and go with it.
+	need(access.Permission{Verbs: []string{"get"}, Resource: "nodes"})
+	for _, verb := range []string{"list", "watch", "create", "update", "delete"} {
+		need(access.Permission{Verbs: []string{verb}, Group: access.Group, Resource: "resourceslices"})
 	}
 	// A driver that may not write the status does not report. One that may needs the right to do so
 	// for its own devices, too, where the API server asks for that.
 	for _, verb := range []string{"update", "patch"} {
-		if !has(verb, group, "resourceclaims", "status", "") {
-			continue
-		}
-		if !has("associated-node:"+verb, group, "resourceclaims", "driver", driver) && !has("arbitrary-node:"+verb, group, "resourceclaims", "driver", driver) {
-			lacks = append(lacks, fmt.Sprintf("associated-node:%s, or arbitrary-node:%[1]s, resourceclaims/driver %s", verb, driver))
+		if has(access.ForClaims(verb, "status", "")) {
+			need(access.ForDriver(verb, driver, "", false))
 		}
 	}
 	return lacks
-}
-
-func allowed(c *check.Case, attributes authorizationv1.ResourceAttributes) bool {
-	review, err := c.Kube.AuthorizationV1().SubjectAccessReviews().Create(c.Context(), &authorizationv1.SubjectAccessReview{
-		Spec: authorizationv1.SubjectAccessReviewSpec{
-			User:               "system:serviceaccount:" + c.AccountNamespace + ":" + c.AccountName,
-			Groups:             []string{"system:serviceaccounts", "system:serviceaccounts:" + c.AccountNamespace, "system:authenticated"},
-			ResourceAttributes: &attributes,
-		},
-	}, metav1.CreateOptions{})
-	c.Must(err)
-	return review.Status.Allowed
 }

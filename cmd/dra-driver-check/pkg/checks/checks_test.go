@@ -23,12 +23,13 @@ import (
 	"strings"
 	"testing"
 
-	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"kubernetes-dra/cmd/internal/access"
 )
 
 // TestList keeps the list readable.
@@ -133,8 +134,10 @@ func TestLacking(t *testing.T) {
 			"update resourceslices", "delete resourceslices"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := lacking("driver", func(a authorizationv1.ResourceAttributes) bool {
-				return slices.Contains(strings.Split(test.has, "; "), fmt.Sprintf("%s %s/%s", a.Verb, a.Resource, a.Subresource))
+			got := lacking("driver", func(p access.Permission) bool {
+				return slices.ContainsFunc(p.Verbs, func(verb string) bool {
+					return slices.Contains(strings.Split(test.has, "; "), verb+" "+p.Resource+"/"+p.Subresource)
+				})
 			})
 			if !slices.EqualFunc(got, test.want, strings.HasPrefix) {
 				t.Errorf("want %q, got %q", test.want, got)

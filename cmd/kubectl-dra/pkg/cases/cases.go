@@ -25,8 +25,10 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"text/template"
+	"time"
 
 	resourcev1 "k8s.io/api/resource/v1"
 	resourcev1beta1 "k8s.io/api/resource/v1beta1"
@@ -71,7 +73,7 @@ type Case struct {
 // Load reads a folder of cases. The files common.yaml and cluster.yaml are for all of them.
 func Load(dir string) ([]*Case, error) {
 	common := map[string]map[string]any{}
-	if err := read(filepath.Join(dir, "common.yaml"), "CASE", &common); err != nil {
+	if err := Read(filepath.Join(dir, "common.yaml"), "CASE", &common); err != nil {
 		return nil, err
 	}
 	files, err := filepath.Glob(filepath.Join(dir, "cases", "*.yaml"))
@@ -82,14 +84,14 @@ func Load(dir string) ([]*Case, error) {
 	for _, file := range files {
 		id := strings.TrimSuffix(filepath.Base(file), ".yaml")
 		c := &Case{ID: id}
-		if err := read(file, id, c); err != nil {
+		if err := Read(file, id, c); err != nil {
 			return nil, err
 		}
 		if c.Cause == "" || c.About == "" {
 			return nil, fmt.Errorf("%s: cause and about are needed", file)
 		}
 		c.common = map[string]map[string]any{}
-		if err := read(filepath.Join(dir, "common.yaml"), id, &c.common); err != nil {
+		if err := Read(filepath.Join(dir, "common.yaml"), id, &c.common); err != nil {
 			return nil, err
 		}
 		for _, name := range c.Common {
@@ -102,13 +104,19 @@ func Load(dir string) ([]*Case, error) {
 	return list, nil
 }
 
-func read(file, id string, into any) error {
+// Read reads a file in which CASE stands for the id. It is a template, too, because some claims have 256 consumers.
+func Read(file, id string, into any) error {
 	data, err := os.ReadFile(file)
 	if err != nil {
 		return err
 	}
-	// Some claims have 256 consumers.
-	t, err := template.New(file).Parse(strings.ReplaceAll(string(data), "CASE", id))
+	t, err := template.New(file).Funcs(template.FuncMap{
+		"words": strings.Fields,
+		"ago": func(text string) (string, error) {
+			d, err := time.ParseDuration(text)
+			return strconv.Quote(time.Now().Add(-d).UTC().Format(time.RFC3339)), err
+		},
+	}).Parse(strings.ReplaceAll(string(data), "CASE", id))
 	if err != nil {
 		return err
 	}
@@ -253,6 +261,9 @@ func init() {
 	}
 }
 
+// CarryFields are those that upstream's API does not have.
+var CarryFields = [][]string{{"spec", "reservedFor"}, {"spec", "spec", "reservedFor"}, {"status", "allocation", "reservedForAnyPod"}}
+
 // Convert returns an object of resource.k8s.io/v1 in another version. The fields of the carry, which upstream's
 // types lack, are taken over.
 func Convert(o *unstructured.Unstructured, version string) (*unstructured.Unstructured, error) {
@@ -278,7 +289,7 @@ func Convert(o *unstructured.Unstructured, version string) (*unstructured.Unstru
 	if err != nil {
 		return nil, err
 	}
-	for _, path := range [][]string{{"spec", "reservedFor"}, {"spec", "spec", "reservedFor"}, {"status", "allocation", "reservedForAnyPod"}} {
+	for _, path := range CarryFields {
 		if value, found, _ := unstructured.NestedFieldCopy(o.Object, path...); found {
 			if err := unstructured.SetNestedField(object, value, path...); err != nil {
 				return nil, err

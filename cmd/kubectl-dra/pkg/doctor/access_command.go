@@ -89,7 +89,7 @@ func newAccessCommand(config *genericclioptions.ConfigFlags, streams genericioop
 // runAccess returns true if something is lacking.
 func runAccess(ctx context.Context, config *genericclioptions.ConfigFlags, out io.Writer, account string, n need) (bool, error) {
 	var found bool
-	if n.account.namespace, n.account.name, found = strings.Cut(account, "/"); !found || n.account.namespace == "" || n.account.name == "" {
+	if n.account.Namespace, n.account.Name, found = strings.Cut(account, "/"); !found || n.account.Namespace == "" || n.account.Name == "" {
 		return false, fmt.Errorf("--service-account must be like example-driver/plugin, not %q", account)
 	}
 	if n.driver == "" && !n.binding {

@@ -28,7 +28,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	resourcev1 "k8s.io/api/resource/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -36,8 +35,8 @@ import (
 	"k8s.io/component-helpers/auth/rbac/validation"
 	"k8s.io/utils/ptr"
 
+	"kubernetes-dra/cmd/internal/access"
 	"kubernetes-dra/cmd/kubectl-dra/pkg/view"
-	"kubernetes-dra/cmd/kubectl-dra/pkg/why"
 )
 
 // checkup looks for one thing.
@@ -45,23 +44,25 @@ type checkup struct {
 	id, level string
 	needs     []view.Resource
 	find      func(context.Context, *examination) []Finding
+	// settles is true if a finding may be a moment in the life of a healthy cluster.
+	settles bool
 }
 
 // checks are all of them. The ids do not change.
 var checks = []checkup{
-	{"claim-idle", levelWarning, []view.Resource{view.Claims}, idleClaims},
-	{"reserved-for-nobody", levelWarning, []view.Resource{view.Claims, view.PodNames}, goneConsumers},
-	{"claim-stuck", levelWarning, []view.Resource{view.Claims}, stuckClaims},
-	{"device-gone", levelWarning, []view.Resource{view.Claims, view.Slices}, goneDevices},
-	{"driver-dead", levelWarning, []view.Resource{view.Slices, view.Nodes}, deadDrivers},
-	{"pool-incomplete", levelWarning, []view.Resource{view.Slices}, incompletePools},
-	{"driver-refuses-workloads", levelError, []view.Resource{view.Claims}, refusingDrivers},
-	{"driver-locked-out", levelWarning, []view.Resource{view.Roles}, lockedOut},
-	{"admin-label-unguarded", levelWarning, []view.Resource{view.Namespaces, view.Roles, view.Policies}, unguardedLabels},
-	{"policy-missing", levelInfo, []view.Resource{view.Slices, view.Policies}, missingPolicies},
-	{"old-api", levelWarning, []view.Resource{view.Claims, view.Classes, view.Slices}, oldClients},
-	{"versions-differ", levelWarning, []view.Resource{view.Nodes}, mixedVersions},
-	{"gates-differ", levelError, []view.Resource{gatesOfAPIServer, gatesOfKubelets}, mixedGates},
+	{"claim-idle", levelWarning, []view.Resource{view.Claims}, idleClaims, true},
+	{"reserved-for-nobody", levelWarning, []view.Resource{view.Claims, view.PodNames}, goneConsumers, true},
+	{"claim-stuck", levelWarning, []view.Resource{view.Claims}, stuckClaims, false},
+	{"device-gone", levelWarning, []view.Resource{view.Claims, view.Slices}, goneDevices, true},
+	{"driver-dead", levelWarning, []view.Resource{view.Slices, view.Nodes}, deadDrivers, true},
+	{"pool-incomplete", levelWarning, []view.Resource{view.Slices}, incompletePools, true},
+	{"driver-refuses-workloads", levelError, []view.Resource{view.Claims}, refusingDrivers, false},
+	{"driver-locked-out", levelWarning, []view.Resource{view.Roles}, lockedOut, false},
+	{"admin-label-unguarded", levelWarning, []view.Resource{view.Namespaces, view.Roles, view.Policies}, unguardedLabels, false},
+	{"policy-missing", levelInfo, []view.Resource{view.Slices, view.Policies}, missingPolicies, false},
+	{"old-api", levelWarning, []view.Resource{view.Claims, view.Classes, view.Slices}, oldClients, false},
+	{"versions-differ", levelWarning, []view.Resource{view.Nodes}, mixedVersions, false},
+	{"gates-differ", levelError, []view.Resource{gatesOfAPIServer, gatesOfKubelets}, mixedGates, false},
 }
 
 // patience is how long others may take for what usually takes a moment.
@@ -90,21 +91,11 @@ func devices(c *view.Claim) string {
 	return "one device"
 }
 
-const (
-	// secondLook is how long the controller may take to see that a pod is gone.
-	secondLook = 3 * time.Second
-	// maxLooks is how many consumers are looked up one by one.
-	maxLooks = 200
-)
+// maxLooks is how many workloads are looked up one by one.
+const maxLooks = 200
 
-// goneConsumers are in lists of claims and do not exist. The pods and the claims were not read at the same time,
-// so each suspect gets a second look.
+// goneConsumers are in lists of claims and do not exist.
 func goneConsumers(ctx context.Context, e *examination) (findings []Finding) {
-	type suspect struct {
-		claim *view.Claim
-		ref   resourcev1.ResourceClaimConsumerReference
-	}
-	var suspects []suspect
 	known := map[types.UID]bool{}
 	for _, c := range e.s.Claims {
 		for _, ref := range c.Status.ReservedFor {
@@ -120,32 +111,12 @@ func goneConsumers(ctx context.Context, e *examination) (findings []Finding) {
 				exists = true
 			}
 			if !exists {
-				suspects = append(suspects, suspect{c, ref})
+				findings = append(findings, Finding{
+					Object: claimName(c), Text: fmt.Sprintf("it is reserved for %s, which does not exist: does kube-controller-manager run?", view.Consumer(ref)),
+					Command: fmt.Sprintf("kubectl -n %s describe resourceclaim %s", c.Namespace, c.Name),
+				})
 			}
 		}
-	}
-	if len(suspects) == 0 {
-		return nil
-	}
-	select {
-	case <-ctx.Done():
-		return nil
-	case <-time.After(secondLook):
-	}
-	for _, s := range suspects[:min(len(suspects), maxLooks)] {
-		claim, err := e.reader.Claim(ctx, s.claim.Namespace, s.claim.Name)
-		if err != nil || claim.UID != s.claim.UID || !slices.Contains(claim.Status.ReservedFor, s.ref) {
-			continue
-		}
-		if view.IsPod(s.ref) {
-			if pod, err := e.reader.Kube.CoreV1().Pods(s.claim.Namespace).Get(ctx, s.ref.Name, metav1.GetOptions{}); err == nil && pod.UID == s.ref.UID || err != nil && !apierrors.IsNotFound(err) {
-				continue
-			}
-		}
-		findings = append(findings, Finding{
-			Object: claimName(s.claim), Text: fmt.Sprintf("it is reserved for %s, which does not exist: does kube-controller-manager run?", view.Consumer(s.ref)),
-			Command: fmt.Sprintf("kubectl -n %s describe resourceclaim %s", s.claim.Namespace, s.claim.Name),
-		})
 	}
 	return findings
 }
@@ -164,8 +135,11 @@ func stuckClaims(_ context.Context, e *examination) (findings []Finding) {
 
 func goneDevices(_ context.Context, e *examination) (findings []Finding) {
 	published := sets.New[view.ID]()
-	for _, d := range e.s.Devices() {
-		published.Insert(d.ID)
+	for _, slice := range e.s.Slices {
+		// While a driver replaces the slices of a pool, some devices are in old ones only.
+		for _, d := range slice.Spec.Devices {
+			published.Insert(view.ID{Driver: slice.Spec.Driver, Pool: slice.Spec.Pool.Name, Device: d.Name})
+		}
 	}
 	for _, c := range e.s.Claims {
 		if !c.IsAllocated() {
@@ -276,7 +250,7 @@ func mayDoEverything(rules []rbacv1.PolicyRule) bool {
 }
 
 func covers(rules []rbacv1.PolicyRule, resource string, verbs ...string) bool {
-	group := "resource.k8s.io"
+	group := access.Group
 	if resource == "namespaces" {
 		group = ""
 	}
@@ -299,7 +273,7 @@ func lockedOut(_ context.Context, e *examination) (findings []Finding) {
 		for i := range rules {
 			rules[i].ResourceNames = nil
 		}
-		own := []string{associatedNode + "update", associatedNode + "patch", "arbitrary-node:update", "arbitrary-node:patch"}
+		own := append(access.ForDriver("update", "", "", false).Verbs, access.ForDriver("patch", "", "", false).Verbs...)
 		if covers(rules, "resourceclaims/driver", own...) || covers(rules, "resourceclaims/binding", "update", "patch") {
 			continue
 		}
@@ -324,7 +298,7 @@ func unguardedLabels(_ context.Context, e *examination) (findings []Finding) {
 	}
 	var labelled []string
 	for _, n := range e.s.Namespaces {
-		if slices.ContainsFunc(why.AdminLabels, func(key string) bool { return n.Labels[key] == "true" }) {
+		if access.HasAdminLabel(n.Labels) {
 			labelled = append(labelled, n.Name)
 		}
 	}

@@ -22,10 +22,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/cli-runtime/pkg/printers"
 
 	"kubernetes-dra/cmd/kubectl-dra/pkg/output"
 	"kubernetes-dra/cmd/kubectl-dra/pkg/view"
@@ -100,7 +102,7 @@ func (o *options) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	e, err := examine(ctx, reader, *o.config.Namespace)
+	e, err := o.examine(ctx, reader)
 	if err != nil {
 		return err
 	}
@@ -173,26 +175,47 @@ type examination struct {
 // resources are what the checks need.
 var resources = []view.Resource{view.PodNames, view.Claims, view.Classes, view.Slices, view.Nodes, view.Namespaces, view.Roles, view.Policies}
 
-func examine(ctx context.Context, reader *view.Reader, namespace string) (*examination, error) {
-	s, err := reader.ReadScoped(ctx, namespace, resources...)
-	if err != nil {
+// SecondLook is when doctor looks again. What mends itself until then is no finding: objects are not read at the same
+// moment, nodes come and go, and the carry frees devices five seconds after a claim was released.
+var SecondLook = 8 * time.Second
+
+func (o *options) examine(ctx context.Context, reader *view.Reader) (*examination, error) {
+	e := &examination{reader: reader}
+	if err := e.read(ctx, *o.config.Namespace, resources...); err != nil {
 		return nil, err
 	}
-	if !s.Sees(view.Claims) {
-		return nil, fmt.Errorf("list resourceclaims: %s", s.Gaps[view.Claims])
+	if !e.s.Sees(view.Claims) {
+		return nil, fmt.Errorf("list resourceclaims: %s", e.s.Gaps[view.Claims])
 	}
-	if s.Namespace != "" {
-		// The pods of other namespaces were not read.
-		s.Claims = slices.DeleteFunc(s.Claims, func(c *view.Claim) bool { return c.Namespace != s.Namespace })
-	}
-	e := &examination{s: s, reader: reader, findings: []Finding{}}
 	e.readFacts(ctx)
-	e.unseen = output.Gaps(s)
+	e.unseen = output.Gaps(e.s)
+	e.findings = e.find(ctx, checks)
+	if err := o.lookAgain(ctx, e); err != nil {
+		return nil, err
+	}
+	order := []string{levelError, levelWarning, levelInfo}
+	slices.SortStableFunc(e.findings, func(a, b Finding) int { return slices.Index(order, a.Level) - slices.Index(order, b.Level) })
+	return e, nil
+}
+
+// read takes a snapshot.
+func (e *examination) read(ctx context.Context, namespace string, resources ...view.Resource) (err error) {
+	if e.s, err = e.reader.ReadScoped(ctx, namespace, resources...); err == nil && e.s.Namespace != "" {
+		// The pods of other namespaces were not read.
+		e.s.Claims = slices.DeleteFunc(e.s.Claims, func(c *view.Claim) bool { return c.Namespace != e.s.Namespace })
+	}
+	return err
+}
+
+// find does those checks for which enough was read.
+func (e *examination) find(ctx context.Context, checks []checkup) []Finding {
+	findings := []Finding{}
 	for _, c := range checks {
-		if !s.Sees(c.needs...) {
+		e.done = slices.DeleteFunc(e.done, func(id string) bool { return id == c.id })
+		if !e.s.Sees(c.needs...) {
 			for _, r := range c.needs {
-				if !s.Sees(r) {
-					e.unseen[r] = e.unseen[r].With(s.Gaps[r], c.id)
+				if !e.s.Sees(r) {
+					e.unseen[r] = e.unseen[r].With(e.s.Gaps[r], c.id)
 				}
 			}
 			continue
@@ -200,10 +223,42 @@ func examine(ctx context.Context, reader *view.Reader, namespace string) (*exami
 		e.done = append(e.done, c.id)
 		for _, f := range c.find(ctx, e) {
 			f.Check, f.Level = c.id, c.level
-			e.findings = append(e.findings, f)
+			findings = append(findings, f)
 		}
 	}
-	order := []string{levelError, levelWarning, levelInfo}
-	slices.SortStableFunc(e.findings, func(a, b Finding) int { return slices.Index(order, a.Level) - slices.Index(order, b.Level) })
-	return e, nil
+	return findings
+}
+
+// lookAgain keeps only findings that last.
+func (o *options) lookAgain(ctx context.Context, e *examination) error {
+	found := func(findings []Finding, id, object string) bool {
+		return slices.ContainsFunc(findings, func(f Finding) bool { return f.Check == id && (f.Object == object || object == "") })
+	}
+	var again []checkup
+	var needed []view.Resource
+	for _, c := range checks {
+		if c.settles && found(e.findings, c.id, "") {
+			again, needed = append(again, c), append(needed, c.needs...)
+		}
+	}
+	if len(again) == 0 {
+		return nil
+	}
+	if printers.IsTerminal(o.streams.ErrOut) {
+		fmt.Fprintf(o.streams.ErrOut, "Something may be wrong. Looking again in %s.\n", SecondLook)
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(SecondLook):
+	}
+	slices.Sort(needed)
+	if err := e.read(ctx, e.s.Namespace, slices.Compact(needed)...); err != nil {
+		return fmt.Errorf("look again: %w", err)
+	}
+	now := e.find(ctx, again)
+	e.findings = slices.DeleteFunc(e.findings, func(f Finding) bool {
+		return slices.ContainsFunc(again, func(c checkup) bool { return c.id == f.Check }) && !found(now, f.Check, f.Object)
+	})
+	return nil
 }

@@ -21,6 +21,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os/exec"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -35,11 +36,11 @@ import (
 	"kubernetes-dra/cmd/kubectl-dra/pkg/view"
 )
 
-const long = `Print a graph in the DOT language: who owns the pods, which claims they have, and which devices these have on which
-nodes. Graphviz and many editors show it.`
+const long = `Print a graph in the DOT language, or a picture of it: who owns the pods, which claims they have, and which devices
+these have on which nodes. Graphviz and many editors show it. For a picture, the program dot of Graphviz has to be there.`
 
-const example = `  # What a pod has to do with
-  kubectl dra graph pod/train-0 | dot -Tsvg > train-0.svg
+const example = `  # A picture of what a pod has to do with
+  kubectl dra graph pod/train-0 -o svg > train-0.svg
 
   # All devices of a node, and who has them
   kubectl dra graph node/worker-1`
@@ -50,22 +51,30 @@ const maxPods = 50
 type options struct {
 	config  *genericclioptions.ConfigFlags
 	streams genericiooptions.IOStreams
+	format  string
 }
 
 // NewCommand returns the command. The flags say how to reach the cluster.
 func NewCommand(config *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams) *cobra.Command {
 	o := &options{config: config, streams: streams}
-	return &cobra.Command{
-		Use:     "graph (claim/NAME | pod/NAME | node/NAME)",
+	command := &cobra.Command{
+		Use:     "graph (claim/NAME | pod/NAME | node/NAME) [-o dot|svg]",
 		Short:   "Draw how pods, claims, devices and nodes hang together",
 		Long:    long,
 		Example: example,
 		Args:    cobra.ExactArgs(1),
 		RunE:    func(command *cobra.Command, args []string) error { return o.run(command.Context(), args[0]) },
 	}
+	command.Flags().StringVarP(&o.format, "output", "o", formatDOT, "Output format: dot or svg.")
+	return command
 }
 
+const formatDOT, formatSVG = "dot", "svg"
+
 func (o *options) run(ctx context.Context, arg string) error {
+	if o.format != formatDOT && o.format != formatSVG {
+		return fmt.Errorf("--output %q: use dot or svg", o.format)
+	}
 	namespace, _, err := o.config.ToRawKubeConfigLoader().Namespace()
 	if err != nil {
 		return fmt.Errorf("no namespace: %w", err)
@@ -106,8 +115,25 @@ func (o *options) run(ctx context.Context, arg string) error {
 		return err
 	}
 	fmt.Fprint(o.streams.ErrOut, output.Unseen(output.Gaps(s)))
+	if o.format == formatSVG {
+		return o.draw(ctx, g)
+	}
 	_, err = io.WriteString(o.streams.Out, g.String())
 	return err
+}
+
+// draw lets Graphviz make the picture.
+func (o *options) draw(ctx context.Context, g *graph) error {
+	dot, err := exec.LookPath("dot")
+	if err != nil {
+		return fmt.Errorf("--output svg needs the program dot of Graphviz (most distributions have it in the package graphviz), --output dot does not: %w", err)
+	}
+	command := exec.CommandContext(ctx, dot, "-Tsvg")
+	command.Stdin, command.Stdout, command.Stderr = strings.NewReader(g.String()), o.streams.Out, o.streams.ErrOut
+	if err := command.Run(); err != nil {
+		return fmt.Errorf("%s -Tsvg: %w", dot, err)
+	}
+	return nil
 }
 
 // graph has its lines in the order in which they were found, so that it is always the same.

@@ -18,6 +18,7 @@ limitations under the License.
 package output
 
 import (
+	"bufio"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -95,7 +96,12 @@ func AddRow(t *metav1.Table, cells ...string) {
 // PrintTable prints a table for people.
 func (f *Flags) PrintTable(w io.Writer, t *metav1.Table) error {
 	options := printers.PrintOptions{Wide: f.IsWide(), NoHeaders: f.NoHeaders}
-	return printers.NewTablePrinter(options).PrintObj(t, w)
+	// The printer writes cell by cell, which took a third of the time of a large table.
+	buffer := bufio.NewWriter(w)
+	if err := printers.NewTablePrinter(options).PrintObj(t, buffer); err != nil {
+		return err
+	}
+	return buffer.Flush()
 }
 
 // PrintObject prints the same for programs. Fields are those of the JSON form of the object.

@@ -297,11 +297,6 @@ func (r *Reader) eachName(ctx context.Context, resource schema.GroupVersionResou
 	return err
 }
 
-// Claim reads one claim again.
-func (r *Reader) Claim(ctx context.Context, namespace, name string) (*resourcev1.ResourceClaim, error) {
-	return r.dra.ResourceClaims(namespace).Get(ctx, name, metav1.GetOptions{})
-}
-
 // listNamespaces gets only the one that matters: who may not list them all may often get that.
 func (r *Reader) listNamespaces(ctx context.Context, name string) ([]*corev1.Namespace, error) {
 	if name == "" {

@@ -32,6 +32,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 
+	"kubernetes-dra/cmd/internal/access"
 	"kubernetes-dra/cmd/kubectl-dra/pkg/output"
 	"kubernetes-dra/cmd/kubectl-dra/pkg/view"
 )
@@ -333,20 +334,15 @@ func refusedClaim(_ context.Context, d *diagnosis) []Finding {
 	})
 }
 
-// AdminLabels are the keys that a namespace for admin access may have. Upstream's releases know one each, the
-// carry knows all of them.
-var AdminLabels = []string{"resource.kubernetes.io/admin-access", "resource.k8s.io/admin-access", "kubernetes.io/dra-admin-access"}
-
 func (d *diagnosis) hasAdminLabel(namespace string) bool {
-	labels := d.s.NamespaceLabels(namespace)
-	return slices.ContainsFunc(AdminLabels, func(key string) bool { return labels[key] == "true" })
+	return access.HasAdminLabel(d.s.NamespaceLabels(namespace))
 }
 
 func (d *diagnosis) noLabel(template, message string) Finding {
 	f := Finding{
 		Cause: "admin-label-missing", Object: "namespace/" + d.pod.Namespace, Field: "metadata.labels",
 		Text:    fmt.Sprintf("ResourceClaimTemplate %s asks for admin access, and the namespace is not labelled for that: an administrator has to do it", template),
-		Command: fmt.Sprintf("kubectl label namespace %s %s=true", d.pod.Namespace, AdminLabels[0]),
+		Command: fmt.Sprintf("kubectl label namespace %s %s=true", d.pod.Namespace, access.AdminLabels[0]),
 	}
 	if message != "" {
 		f.Details = []string{"the controller says: " + message}
