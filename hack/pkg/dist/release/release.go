@@ -40,7 +40,6 @@ import (
 
 	"kubernetes-dra/hack/pkg/dist/binaries"
 	"kubernetes-dra/hack/pkg/dist/image"
-	"kubernetes-dra/hack/pkg/sys"
 )
 
 // Registry is the one that upstream's images are named after. kind and kubeadm
@@ -91,6 +90,8 @@ type Options struct {
 	ProxyBase func(ctx context.Context, arch string) (*ProxyBase, error)
 	// Addons are programs of this repository that the release has beside Kubernetes.
 	Addons []Addon
+	// Modules are those for Go programs.
+	Modules GoModules
 	// Plugin is that of kubectl, nil if there is none.
 	Plugin *Plugin
 	// Untested says why the tree is not the one that its tests passed on, if it is not.
@@ -105,6 +106,14 @@ type StandIn struct {
 	For, Why string
 }
 
+// Committed refuses a tree with edits.
+func Committed(build binaries.Options) error {
+	if build.Dirty {
+		return fmt.Errorf("%s has edits: a release is made from what is committed; take them into the overlay with make save, or undo them with git in the tree", build.Tree)
+	}
+	return nil
+}
+
 // Build makes a release. It replaces the previous one when it is complete, and
 // leaves that alone if there was an error.
 func Build(ctx context.Context, o Options) error {
@@ -116,19 +125,14 @@ func Build(ctx context.Context, o Options) error {
 			return fmt.Errorf("no releases are made for architecture %q, only for %s", arch, strings.Join(Architectures, ", "))
 		}
 	}
-	if o.Build.Dirty {
-		return fmt.Errorf("%s has edits: a release is made from what is committed; take them into the overlay with make save, or undo them with git in the tree", o.Build.Tree)
-	}
-	unlock, err := sys.Lock(ctx, o.Output+".lock", func() { o.Build.Log("waiting for another build of %s", o.Output) })
-	if err != nil {
+	if err := Committed(o.Build); err != nil {
 		return err
 	}
-	defer unlock()
-	fresh := o.Output + ".new"
-	if err := errors.Join(os.RemoveAll(fresh), os.MkdirAll(fresh, 0o755)); err != nil {
-		return err
-	}
-	defer os.RemoveAll(fresh)
+	return replace(ctx, o.Output, o.Build.Log, func(fresh string) error { return o.write(ctx, fresh) })
+}
+
+// write makes the files of a release.
+func (o Options) write(ctx context.Context, fresh string) error {
 	for _, arch := range o.Architectures {
 		if err := o.server(ctx, fresh, arch); err != nil {
 			return fmt.Errorf("linux/%s: %w", arch, err)
@@ -149,6 +153,9 @@ func Build(ctx context.Context, o Options) error {
 			return err
 		}
 	}
+	if err := o.Modules.archive(ctx, fresh); err != nil {
+		return err
+	}
 	if err := o.configurations(fresh); err != nil {
 		return err
 	}
@@ -157,10 +164,7 @@ func Build(ctx context.Context, o Options) error {
 			return err
 		}
 	}
-	if err := writeSums(fresh); err != nil {
-		return err
-	}
-	return errors.Join(os.RemoveAll(o.Output), os.Rename(fresh, o.Output))
+	return writeSums(fresh)
 }
 
 // server makes the tarball of an architecture and its bill of materials.

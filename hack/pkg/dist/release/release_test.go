@@ -99,6 +99,7 @@ func newOptions(t *testing.T) Options {
 		IgnoredPreflightErrors: []string{"C"},
 		StandIns:               []StandIn{{Module: "k8s.io/api", Version: "v0.36.2", Sum: "h1:12=", For: "v0.36.3", Why: "the same source"}},
 		ProxyBase:              newBase,
+		Modules:                GoModules{Tree: tree, Paths: []string{"k8s.io/api"}, Version: "v0.36.3-dra.1", Date: time.Unix(0, 0)},
 		Plugin:                 &Plugin{Dir: tree, Package: "./cmd/kubectl-test", Systems: []string{"linux", "windows"}, Short: "Tests", Homepage: "https://example.com"},
 		Addons:                 []Addon{{Dir: tree, Package: "./cmd/addon", Image: "example.com/addon:v1", Manifests: "deploy"}},
 	}
@@ -205,7 +206,7 @@ func TestBuild(t *testing.T) {
 	}
 	want := []string{
 		"SHA512SUMS", "UNTESTED", "addon-linux-amd64.tar", "addon-linux-arm64.tar", "addon.yaml", "kind.yaml", "kubeadm.yaml",
-		"kubectl-test-linux-amd64.tar.gz", "kubectl-test-linux-arm64.tar.gz", "kubectl-test-windows-amd64.tar.gz", "kubectl-test-windows-arm64.tar.gz", "kubernetes-server-linux-amd64.spdx.json", "kubernetes-server-linux-amd64.tar.gz",
+		"kubectl-test-linux-amd64.tar.gz", "kubectl-test-linux-arm64.tar.gz", "kubectl-test-windows-amd64.tar.gz", "kubectl-test-windows-arm64.tar.gz", "kubernetes-go-modules.tar.gz", "kubernetes-server-linux-amd64.spdx.json", "kubernetes-server-linux-amd64.tar.gz",
 		"kubernetes-server-linux-arm64.spdx.json", "kubernetes-server-linux-arm64.tar.gz", "test.yaml",
 	}
 	if !slices.Equal(files, want) {
