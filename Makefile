@@ -72,6 +72,10 @@ tree: ## The Kubernetes tree in _output/<release>/kubernetes.
 patches: ## A series for git am in _output/<release>/patches.
 	@$(CARRY) patches --release "$(RELEASE)"
 
+.PHONY: modules
+modules: ## Go modules with our fields, for programs of yours.
+	@$(CARRY) modules --release "$(RELEASE)"
+
 .PHONY: release
 release: ## Tarballs, images, SBOM of a tested tree. ARCH= UNTESTED=1
 	@$(CARRY) release --release "$(RELEASE)" $(if $(ARCH),--arch $(ARCH)) $(if $(MIRROR),--mirror $(MIRROR)) $(if $(PROXY_BASE),--proxy-base $(PROXY_BASE)) $(if $(UNTESTED),--untested)
@@ -142,6 +146,10 @@ test-kubeadm: need-root ## A release with kubeadm. It needs fixed ports.
 test-kind: check-release ## A release as a node image of kind. It needs Docker.
 	@hack/install-deps.sh docker
 	@$(CARRY) test --release "$(RELEASE)" --kind
+
+.PHONY: test-modules
+test-modules: ## A Go program with the modules of make modules.
+	@$(CARRY) test --release "$(RELEASE)" --modules
 
 .PHONY: test-drivers
 test-drivers: need-root ## dra-driver-check against four drivers.
