@@ -133,7 +133,7 @@ verify: deps ## Check seams, documents, generated code; all releases.
 	@$(CARRY) verify
 
 .PHONY: lint
-lint: deps ## Lint the overlay, our other Go code, and scripts.
+lint: deps ## Lint the overlay, our other Go code, scripts, workflows.
 	@$(CARRY) lint --release "$(RELEASE)"
 
 ##@ Test more (no part of make test)
@@ -208,6 +208,10 @@ port: ## The overlay for another release. FROM=1.36 TO=1.37
 .PHONY: pin
 pin: ## Pin the version that the ledger has for RELEASE.
 	@$(CARRY) pin --release "$(RELEASE)"
+
+.PHONY: newer
+newer: ## Patch releases of Kubernetes that are not pinned yet.
+	@$(CARRY) newer
 
 .PHONY: pin-images
 pin-images: ## Pin the newest Debian packages for images. MIRROR=
