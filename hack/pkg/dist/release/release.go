@@ -61,6 +61,8 @@ const (
 	UntestedFile = "UNTESTED"
 	// sumsFile has the SHA-512 sums, for sha512sum --check.
 	sumsFile = "SHA512SUMS"
+	// policiesFile has the policies and roles for administrators.
+	policiesFile = "policies.yaml"
 	// binDir is the folder of a tarball with binaries and images.
 	binDir = "kubernetes/server/bin/"
 )
@@ -90,6 +92,8 @@ type Options struct {
 	ProxyBase func(ctx context.Context, arch string) (*ProxyBase, error)
 	// Addons are programs of this repository that the release has beside Kubernetes.
 	Addons []Addon
+	// Policies is a folder with a kustomization: what administrators apply.
+	Policies string
 	// Modules are those for Go programs.
 	Modules GoModules
 	// Plugin is that of kubectl, nil if there is none.
@@ -138,15 +142,18 @@ func (o Options) write(ctx context.Context, fresh string) error {
 			return fmt.Errorf("linux/%s: %w", arch, err)
 		}
 		for _, addon := range o.Addons {
-			if err := addon.image(ctx, fresh, arch); err != nil {
+			if err := addon.image(ctx, fresh, arch, o.Build); err != nil {
 				return fmt.Errorf("linux/%s: %w", arch, err)
 			}
 		}
 	}
 	for _, addon := range o.Addons {
-		if err := addon.manifests(fresh); err != nil {
+		if err := writeManifests(filepath.Join(fresh, addon.name()+".yaml"), filepath.Join(addon.Dir, addon.Manifests), addon.Image); err != nil {
 			return err
 		}
+	}
+	if err := writeManifests(filepath.Join(fresh, policiesFile), o.Policies, ""); err != nil {
+		return err
 	}
 	if o.Plugin != nil {
 		if err := o.Plugin.write(ctx, o, fresh); err != nil {
@@ -181,7 +188,7 @@ func (o Options) server(ctx context.Context, dir, arch string) error {
 	}
 	defer os.RemoveAll(root)
 	start := time.Now()
-	b := &bill{name: TarballName(arch), root: root, build: build, standIns: o.StandIns}
+	b := &bill{name: TarballName(arch), root: root, bin: binDir, source: "git tree at commit " + build.Commit, build: build, standIns: o.StandIns}
 	for _, stage := range []func() error{
 		func() error { return binaries.Build(ctx, build) },
 		func() (err error) { b.modules, err = modulesOf(build.Bin, build.Names); return err },
@@ -192,7 +199,7 @@ func (o Options) server(ctx context.Context, dir, arch string) error {
 			b.sum, err = writeTarball(ctx, filepath.Join(dir, b.name), root, build.Date)
 			return err
 		},
-		func() error { return b.write(filepath.Join(dir, strings.TrimSuffix(b.name, ".tar.gz")+".spdx.json")) },
+		func() error { return b.write(dir) },
 	} {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -295,11 +302,6 @@ func writeTarball(ctx context.Context, archive, root string, date time.Time) (su
 		return "", err
 	}
 	return hex.EncodeToString(h.Sum(nil)), nil
-}
-
-// isBinary says whether a file of a tarball is a program.
-func isBinary(name string) bool {
-	return strings.HasPrefix(name, binDir) && filepath.Ext(name) == ""
 }
 
 // writeSums writes the sums of all files in a folder.
