@@ -191,8 +191,9 @@ func TestBuild(t *testing.T) {
 	if why := readFile(t, o.Output, UntestedFile); string(why) != "because\n" {
 		t.Errorf("got %q", why)
 	}
-	again := o
-	again.Output, again.Build.Bin = filepath.Join(t.TempDir(), "release"), filepath.Join(t.TempDir(), "bin")
+	// The tree, the programs and the release are elsewhere.
+	again := newOptions(t)
+	again.Untested = o.Untested
 	if err := Build(t.Context(), again); err != nil {
 		t.Fatal(err)
 	}
