@@ -155,6 +155,7 @@ func runRelease(ctx context.Context, args []string) error {
 		StandIns:      standIns,
 		ProxyBase:     base,
 		Addons:        []release.Addon{{Dir: t.Repo, Package: "./cmd/" + cluster.NetworkDaemonSet, Image: cluster.NetworkImage, Manifests: "cmd/" + cluster.NetworkDaemonSet + "/deploy"}},
+		Policies:      filepath.Join(t.Repo, "examples"),
 		Modules:       modules,
 		Plugin: &release.Plugin{
 			Dir: t.Repo, Package: "./cmd/kubectl-dra", Systems: []string{"linux", "darwin", "windows"},
