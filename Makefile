@@ -72,6 +72,10 @@ tree: ## The Kubernetes tree in _output/<release>/kubernetes.
 patches: ## A series for git am in _output/<release>/patches.
 	@$(CARRY) patches --release "$(RELEASE)"
 
+.PHONY: modules
+modules: ## Go modules with our fields, for programs of yours.
+	@$(CARRY) modules --release "$(RELEASE)"
+
 .PHONY: release
 release: ## Tarballs, images, SBOM of a tested tree. ARCH= UNTESTED=1
 	@$(CARRY) release --release "$(RELEASE)" $(if $(ARCH),--arch $(ARCH)) $(if $(MIRROR),--mirror $(MIRROR)) $(if $(PROXY_BASE),--proxy-base $(PROXY_BASE)) $(if $(UNTESTED),--untested)
@@ -129,7 +133,7 @@ verify: deps ## Check seams, documents, generated code; all releases.
 	@$(CARRY) verify
 
 .PHONY: lint
-lint: deps ## Lint the overlay, our other Go code, and scripts.
+lint: deps ## Lint the overlay, our other Go code, scripts, workflows.
 	@$(CARRY) lint --release "$(RELEASE)"
 
 ##@ Test more (no part of make test)
@@ -142,6 +146,10 @@ test-kubeadm: need-root ## A release with kubeadm. It needs fixed ports.
 test-kind: check-release ## A release as a node image of kind. It needs Docker.
 	@hack/install-deps.sh docker
 	@$(CARRY) test --release "$(RELEASE)" --kind
+
+.PHONY: test-modules
+test-modules: ## A Go program with the modules of make modules.
+	@$(CARRY) test --release "$(RELEASE)" --modules
 
 .PHONY: test-drivers
 test-drivers: need-root ## dra-driver-check against four drivers.
@@ -209,6 +217,10 @@ port: ## The overlay for another release. FROM=1.36 TO=1.37
 .PHONY: pin
 pin: ## Pin the version that the ledger has for RELEASE.
 	@$(CARRY) pin --release "$(RELEASE)"
+
+.PHONY: newer
+newer: ## Patch releases of Kubernetes that are not pinned yet.
+	@$(CARRY) newer
 
 .PHONY: pin-images
 pin-images: ## Pin the newest Debian packages for images. MIRROR=

@@ -29,7 +29,7 @@ func init() {
 	register(command{
 		name:  "lint",
 		args:  "[--release 1.36]",
-		short: "lint the overlay in its tree with the configuration of Kubernetes, our other Go code, and shell scripts",
+		short: "lint the overlay in its tree with the configuration of Kubernetes, our other Go code, shell scripts, and workflows",
 		run:   runLint,
 	})
 }
@@ -44,12 +44,12 @@ func runLint(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	if err := tools.Build(ctx, t.Repo, []string{tools.Linter}, t.Log); err != nil {
+	if err := tools.Build(ctx, t.Repo, []string{tools.Linter, tools.WorkflowLinter}, t.Log); err != nil {
 		return err
 	}
 	v := &verify.Verifier{Repo: t.Repo, Ledger: t.Ledger, Log: t.Log}
 	l := &lint.Linter{Repo: t.Repo, Log: t.Log}
-	found := errors.Join(v.Shell(ctx), l.Modules(ctx))
+	found := errors.Join(v.Shell(ctx), l.Workflows(ctx), l.Modules(ctx))
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}

@@ -31,7 +31,7 @@ import (
 func init() {
 	register(command{
 		name:  "node-image",
-		args:  "[--release 1.36] [--arch amd64] [--image name] [--base-image name]",
+		args:  "[--release 1.36] [--arch amd64] [--image name] [--base-image name] [--file archive.tar]",
 		short: "build a node image for kind from the release's server tarball",
 		run:   runNodeImage,
 	})
@@ -43,6 +43,7 @@ func runNodeImage(ctx context.Context, args []string) error {
 	arch := flags.String("arch", runtime.GOARCH, "architecture of the tarball")
 	image := flags.String("image", "", "name of the image (default: kubernetes-dra/node:<version>)")
 	base := flags.String("base-image", "", "image to add the tarball to (default: that of kind)")
+	file := flags.String("file", "", "archive to save the image to, for docker load on another machine (default: none)")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -58,6 +59,7 @@ func runNodeImage(ctx context.Context, args []string) error {
 		Arch:      *arch,
 		Image:     *image,
 		BaseImage: *base,
+		File:      *file,
 		Scratch:   dir,
 		Output:    os.Stderr,
 		Log:       t.Log,

@@ -34,6 +34,11 @@ func init() {
 		run:   runPin,
 	})
 	register(command{
+		name:  "newer",
+		short: "list patch releases of Kubernetes that are newer than the pins; an error if there are some",
+		run:   runNewer,
+	})
+	register(command{
 		name:  "pin-images",
 		short: "write the Debian packages of images into the lock files in " + imageLocks,
 		args:  "[--mirror address]",
@@ -64,6 +69,33 @@ func runPin(ctx context.Context, args []string) error {
 	fmt.Printf("%s pins %s\n", upstream.PinDir(r.Name), r.Version)
 	for _, s := range r.StandIns {
 		fmt.Printf("%s %s stands in for %s: %s\n", s.Module, s.Version, r.StagingVersion(), s.Why)
+	}
+	return nil
+}
+
+func runNewer(ctx context.Context, args []string) error {
+	if err := newFlags("newer").Parse(args); err != nil {
+		return err
+	}
+	repo, l, err := openRepository()
+	if err != nil {
+		return err
+	}
+	newer := 0
+	for _, r := range l.Carried() {
+		found, err := upstream.Newer(ctx, repo, r.Version)
+		if err != nil {
+			return err
+		}
+		if found == "" {
+			fmt.Printf("%s is the newest of %s\n", r.Version, r.Name)
+			continue
+		}
+		fmt.Printf("%s is out, and %s pins %s: see docs/dev/maintaining.md\n", found, r.Name, r.Version)
+		newer++
+	}
+	if newer > 0 {
+		return exitError(1)
 	}
 	return nil
 }

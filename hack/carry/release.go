@@ -17,9 +17,11 @@ limitations under the License.
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/mod/module"
@@ -27,6 +29,7 @@ import (
 	"kubernetes-dra/hack/pkg/cluster"
 	"kubernetes-dra/hack/pkg/dist/debian"
 	"kubernetes-dra/hack/pkg/dist/release"
+	"kubernetes-dra/hack/pkg/git"
 	"kubernetes-dra/hack/pkg/tree"
 	"kubernetes-dra/hack/pkg/tree/ledger"
 	"kubernetes-dra/hack/pkg/tree/upstream"
@@ -39,6 +42,64 @@ func init() {
 		short: "server tarballs, checksums, configurations, into _output/<release>/release",
 		run:   runRelease,
 	})
+	register(command{
+		name:  "modules",
+		args:  "[--release 1.36] [--output dir]",
+		short: "the Go modules that the carry changes, as a module proxy, into _output/<release>/modules",
+		run:   runModules,
+	})
+}
+
+func runModules(ctx context.Context, args []string) error {
+	flags := newFlags("modules")
+	name := flags.String("release", "", "release of Kubernetes (default: that of the ledger)")
+	output := flags.String("output", "", "folder of the modules (default: _output/<release>/modules)")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	t, err := openTree(*name)
+	if err != nil {
+		return err
+	}
+	dir, err := filepath.Abs(cmp.Or(*output, filepath.Join(t.Output, "modules")))
+	if err != nil {
+		return err
+	}
+	build, err := buildOptions(ctx, t)
+	if err == nil {
+		err = release.Committed(build)
+	}
+	if err != nil {
+		return err
+	}
+	modules, err := goModules(ctx, t)
+	if err != nil {
+		return err
+	}
+	if err := modules.Replace(ctx, dir, t.Log); err != nil {
+		return err
+	}
+	t.Log("%s: %s at %s", dir, strings.Join(modules.Paths, ", "), modules.Version)
+	return nil
+}
+
+// goModules finds the staging modules in a tree that are not those of the base.
+func goModules(ctx context.Context, t *tree.Tree) (release.GoModules, error) {
+	const staging = "staging/src/"
+	m := release.GoModules{Tree: t.Dir(), Version: fmt.Sprintf("%s-dra.%d", t.Release.StagingVersion(), t.Ledger.Revision), Date: t.Release.Date()}
+	state, err := t.Build(ctx)
+	if err != nil {
+		return m, err
+	}
+	changed, err := git.Dir(t.Dir()).Output(ctx, nil, nil, "diff", "-z", "--name-only", state.Base, state.Head, "--", staging)
+	for _, file := range git.SplitZ(changed) {
+		if elem := strings.Split(strings.TrimPrefix(file, staging), "/"); len(elem) > 2 {
+			m.Paths = append(m.Paths, elem[0]+"/"+elem[1])
+		}
+	}
+	slices.Sort(m.Paths)
+	m.Paths = slices.Compact(m.Paths)
+	return m, err
 }
 
 func runRelease(ctx context.Context, args []string) error {
@@ -81,6 +142,10 @@ func runRelease(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
+	modules, err := goModules(ctx, t)
+	if err != nil {
+		return err
+	}
 	options := release.Options{
 		Build:         build,
 		Output:        *output,
@@ -90,6 +155,8 @@ func runRelease(ctx context.Context, args []string) error {
 		StandIns:      standIns,
 		ProxyBase:     base,
 		Addons:        []release.Addon{{Dir: t.Repo, Package: "./cmd/" + cluster.NetworkDaemonSet, Image: cluster.NetworkImage, Manifests: "cmd/" + cluster.NetworkDaemonSet + "/deploy"}},
+		Policies:      filepath.Join(t.Repo, "examples"),
+		Modules:       modules,
 		Plugin: &release.Plugin{
 			Dir: t.Repo, Package: "./cmd/kubectl-dra", Systems: []string{"linux", "darwin", "windows"},
 			Short: "Who holds a device, why a pod waits for one, what will break", Homepage: "https://kep.k8s.io/4381",

@@ -49,6 +49,7 @@ func specialParts(through *string) []specialPart {
 	return []specialPart{
 		{"kubeadm", "test of a release with kubeadm; it needs the machine for itself", kubeadmPart},
 		{"kind", "test of a release with kind; it needs a Docker engine", kindPart},
+		{"modules", "a Go program with the modules of a release", modulesPart},
 		{"upgrade", "test that replaces the binaries of a cluster that runs", func(ctx context.Context, r *testRun) ([]testrun.Job, error) {
 			return upgradePart(ctx, r, strings.Fields(*through))
 		}},
@@ -112,6 +113,17 @@ func kindPart(_ context.Context, r *testRun) ([]testrun.Job, error) {
 		Flags: []string{"timeout=60m"},
 	})
 }
+
+// modulesPart builds a program with the Go modules of a release.
+func modulesPart(_ context.Context, r *testRun) ([]testrun.Job, error) {
+	return r.clusterTests(testplan.ClusterPackage+"/modules", testrun.Job{Env: []string{"GO_MODULES=" + r.modulesDir()}, Flags: []string{"timeout=30m"}},
+		func(ctx context.Context) error {
+			return subcommand(ctx, "modules", "--release", r.Release.Name, "--output", r.modulesDir())
+		})
+}
+
+// modulesDir is not that of modules that somebody made with "make modules".
+func (r *testRun) modulesDir() string { return filepath.Join(r.Output, "modules-test") }
 
 // releaseDir is not that of a release that somebody made with "make release".
 func (r *testRun) releaseDir() string { return filepath.Join(r.Output, "release-test") }

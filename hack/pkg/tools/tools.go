@@ -16,7 +16,7 @@ limitations under the License.
 
 // Package tools builds the third-party programs that a cluster needs, and that
 // are not part of Kubernetes: etcd, a container runtime, CNI plugins, a
-// simulator of nodes, and kind for clusters in containers. It builds the linter,
+// simulator of nodes, and kind for clusters in containers. It builds the linters,
 // too. Each is a small module in hack/tools, whose go.mod says what is built in
 // which version; separate ones because their dependencies do not go together.
 // The only source is the Go module proxy.
@@ -46,8 +46,11 @@ var (
 	Node         = []string{"cni", "containerd", "runc"}
 )
 
-// Linter is the tool that checks Go code, and its program.
-const Linter = "golangci-lint"
+// Linter is the tool that checks Go code, and its program. WorkflowLinter checks workflows of GitHub.
+const (
+	Linter         = "golangci-lint"
+	WorkflowLinter = "actionlint"
+)
 
 // options are what a tool is built with if that is not usual.
 type options struct {

@@ -66,6 +66,15 @@ func (l *Linter) Modules(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
+// Workflows checks those of GitHub.
+func (l *Linter) Workflows(ctx context.Context) error {
+	files, err := filepath.Glob(filepath.Join(l.Repo, ".github/workflows/*.yaml"))
+	if err != nil || len(files) == 0 {
+		return err
+	}
+	return sys.Run(ctx, sys.Command(ctx, l.Repo, nil, filepath.Join(tools.Dir(l.Repo), tools.WorkflowLinter), files...))
+}
+
 // Tree checks what differs between the untouched release and its tree: own files,
 // and lines that seams add.
 func (l *Linter) Tree(ctx context.Context, t *tree.Tree, s *tree.State) error {

@@ -440,25 +440,53 @@ func (v *Verifier) trees(ctx context.Context) error {
 	// Generators use one CPU for a large part of their time.
 	const parallel = 2
 	releases := v.Ledger.Carried()
-	errs := make([]error, len(releases))
+	errs, made := make([]error, len(releases)), make([]published, len(releases))
 	var all sync.WaitGroup
 	slots := make(chan struct{}, parallel)
 	for i, r := range releases {
 		slots <- struct{}{}
 		all.Go(func() {
-			errs[i] = v.tree(ctx, r)
+			made[i], errs[i] = v.tree(ctx, r)
 			<-slots
 		})
 	}
 	all.Wait()
-	return errors.Join(errs...)
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	return v.published(made)
+}
+
+// releasesFile has a table of what was published. The rows of this revision are checked.
+const releasesFile = "docs/releases.md"
+
+// published is a version, with the commit and the files of its tree.
+type published struct{ version, commit, tree string }
+
+// published compares the table of releases with the trees.
+func (v *Verifier) published(made []published) error {
+	got, err := v.read(releasesFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	want := string(got)
+	for _, p := range made {
+		row := regexp.MustCompile(`(?m)^(\| ` + regexp.QuoteMeta(p.version) + ` \|[^|]*\|)[^|]*\|[^|]*\|`)
+		if !row.MatchString(want) {
+			return fmt.Errorf("%s: the table has no row for %s: add one that begins with | %[2]s | date | | |", releasesFile, p.version)
+		}
+		want = row.ReplaceAllString(want, fmt.Sprintf("$1 `%.12s` | `%s` |", p.commit, p.tree))
+	}
+	return v.derived(releasesFile, got, []byte(want), "a commit or tree in it is not what is built here: if the revision was published, count up revision in "+ledger.Path)
 }
 
 // tree builds the tree of a release, and checks it.
-func (v *Verifier) tree(ctx context.Context, r *ledger.Release) error {
+func (v *Verifier) tree(ctx context.Context, r *ledger.Release) (published, error) {
 	t, err := v.Tree(r.Name)
 	if err != nil {
-		return err
+		return published{}, err
 	}
 	build := t.Build
 	if v.Update {
@@ -466,9 +494,10 @@ func (v *Verifier) tree(ctx context.Context, r *ledger.Release) error {
 	}
 	state, err := build(ctx)
 	if err != nil {
-		return fmt.Errorf("release %s: %w", r.Name, err)
+		return published{}, fmt.Errorf("release %s: %w", r.Name, err)
 	}
-	return errors.Join(v.apiDelta(ctx, t, state), t.CheckPatches(ctx, state))
+	files, err := t.Content(ctx, state)
+	return published{v.Ledger.Stamp(r), state.Head, files}, errors.Join(err, v.apiDelta(ctx, t, state), t.CheckPatches(ctx, state))
 }
 
 // apiDelta checks the reviewed difference between the API that upstream serves

@@ -384,3 +384,30 @@ func TestDrops(t *testing.T) {
 		t.Errorf("although it is needed: %v", err)
 	}
 }
+
+// Rows of other revisions stay as they are.
+func TestPublished(t *testing.T) {
+	v := repository(t)
+	made := []published{{"v1.36.3+dra.2", "0123456789abcdef", "fedcba"}}
+	if err := v.published(made); err != nil {
+		t.Errorf("a repository without the table: %v", err)
+	}
+	old := "| version | of | commit | tree | has |\n|---|---|---|---|---|\n| v1.36.3+dra.1 | 2026-01-01 | `1` | `2` | x |\n"
+	write(t, v, releasesFile, old)
+	if err := v.published(made); err == nil || !strings.Contains(err.Error(), "no row for v1.36.3+dra.2") {
+		t.Errorf("got %v", err)
+	}
+	write(t, v, releasesFile, old+"| v1.36.3+dra.2 | 2026-02-02 | | `3` | y |\n")
+	if err := v.published(made); err == nil || !strings.Contains(err.Error(), "count up revision") {
+		t.Errorf("got %v", err)
+	}
+	v.Update = true
+	if err := v.published(made); err != nil {
+		t.Fatal(err)
+	}
+	v.Update = false
+	want := old + "| v1.36.3+dra.2 | 2026-02-02 | `0123456789ab` | `fedcba` | y |\n"
+	if got, err := v.read(releasesFile); err != nil || string(got) != want || v.published(made) != nil {
+		t.Errorf("got\n%s, %v", got, err)
+	}
+}

@@ -50,6 +50,8 @@ type Options struct {
 	Arch string
 	// Image is the name of the image.
 	Image string
+	// File is where the image is saved to, too, for machines without it. Nowhere if it is empty.
+	File string
 	// BaseImage is what the tarball is added to; empty for the one that
 	// belongs to this version of kind.
 	BaseImage string
@@ -107,7 +109,13 @@ func (o Options) build(ctx context.Context) error {
 				engineArch, o.Arch, err)
 		}
 	}
-	return o.run(ctx, kind)
+	if err := o.run(ctx, kind); err != nil || o.File == "" {
+		return err
+	}
+	if _, err := docker(ctx, "save", "--output", o.File, o.Image); err != nil {
+		return fmt.Errorf("%s is built, but not saved to %s: %w", o.Image, o.File, err)
+	}
+	return nil
 }
 
 // checkTarball finds out whether there is a tarball of the version that is wanted. One of another

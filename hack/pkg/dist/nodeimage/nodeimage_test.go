@@ -42,6 +42,7 @@ image) cat base 2>/dev/null || fail "No such image" ;;
 pull) [ -e registry ] || fail "no route to the registry"; echo "pulled a layer" ;;
 run) [ -e emulator ] || fail "exec format error" ;;
 rm) ;;
+save) [ ! -e full ] || fail "no space left on device" ;;
 *) fail "the test does not know docker $1" ;;
 esac
 `
@@ -280,6 +281,22 @@ func TestStop(t *testing.T) {
 	}
 	if entries, err := os.ReadDir(o.Scratch); err != nil || len(entries) > 0 {
 		t.Errorf("left in the folder for temporary files: %v, %v", entries, err)
+	}
+}
+
+func TestFile(t *testing.T) {
+	o, dir, _ := machine(t)
+	o.File = "/images/node.tar"
+	if err := Build(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	if all := calls(t, dir); all[len(all)-1] != "docker save --output /images/node.tar example.com/node:1" {
+		t.Errorf("got calls %q", all)
+	}
+	write(t, filepath.Join(dir, "full"), "", 0o644)
+	want := "example.com/node:1 is built, but not saved to /images/node.tar"
+	if err := Build(t.Context(), o); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "no space left") {
+		t.Errorf("want an error with %q, got %v", want, err)
 	}
 }
 

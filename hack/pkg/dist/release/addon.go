@@ -24,6 +24,7 @@ import (
 	"path"
 	"path/filepath"
 
+	"kubernetes-dra/hack/pkg/dist/binaries"
 	"kubernetes-dra/hack/pkg/dist/image"
 	"kubernetes-dra/hack/pkg/dist/kustomize"
 )
@@ -42,30 +43,25 @@ type Addon struct {
 func (a Addon) name() string { return path.Base(a.Package) }
 
 // image builds the program, and writes the image.
-func (a Addon) image(ctx context.Context, dir, arch string) error {
-	bin, err := os.MkdirTemp(dir, ".addon-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(bin)
-	if err := buildProgram(ctx, a.Dir, a.Package, "linux", arch, bin, a.name()); err != nil {
-		return err
-	}
-	licences, err := licenceFiles(bin)
-	if err != nil {
-		return err
-	}
-	i := image.Image{
-		Names:      []string{a.Image},
-		Programs:   map[string]string{"/" + a.name(): filepath.Join(bin, a.name())},
-		Files:      licences,
-		Entrypoint: []string{"/" + a.name()},
-		Arch:       arch,
-	}
-	return i.Write(ctx, filepath.Join(dir, fmt.Sprintf("%s-linux-%s.tar", a.name(), arch)))
+func (a Addon) image(ctx context.Context, dir, arch string, build binaries.Options) error {
+	p := program{dir: a.Dir, pkg: a.Package, system: "linux", arch: arch, build: build}
+	return p.archive(ctx, dir, a.name(), fmt.Sprintf("%s-linux-%s.tar", a.name(), arch), func(root, file string) error {
+		licences, err := licenceFiles(root)
+		if err != nil {
+			return err
+		}
+		i := image.Image{
+			Names:      []string{a.Image},
+			Programs:   map[string]string{"/" + a.name(): filepath.Join(root, a.name())},
+			Files:      licences,
+			Entrypoint: []string{"/" + a.name()},
+			Arch:       arch,
+		}
+		return i.Write(ctx, file)
+	})
 }
 
-// licenceFiles are the licences that buildProgram has put into a folder, as files of an image.
+// licenceFiles are the licences that come with a program, in a folder, as files of an image.
 func licenceFiles(bin string) (map[string][]byte, error) {
 	files, root := map[string][]byte{}, filepath.Join(bin, "kubernetes")
 	return files, filepath.WalkDir(root, func(file string, d fs.DirEntry, err error) error {
@@ -78,11 +74,11 @@ func licenceFiles(bin string) (map[string][]byte, error) {
 	})
 }
 
-// manifests writes what kubectl apply -k would apply.
-func (a Addon) manifests(dir string) error {
-	text, err := kustomize.Build(filepath.Join(a.Dir, a.Manifests), a.Image)
+// writeManifests writes into a file what kubectl apply -k would apply, with the image if there is one.
+func writeManifests(file, dir, image string) error {
+	text, err := kustomize.Build(dir, image)
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(dir, a.name()+".yaml"), []byte(text), 0o644)
+	return os.WriteFile(file, []byte(text), 0o644)
 }

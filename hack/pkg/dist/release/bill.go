@@ -21,6 +21,7 @@ import (
 	"cmp"
 	"crypto/sha1"
 	"encoding/hex"
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -40,22 +41,25 @@ import (
 // unknown is SPDX for what nobody looked into.
 const unknown = "NOASSERTION"
 
-// bill is the bill of materials of a tarball, in the format SPDX 2.3: its
-// files, the modules in the binaries, the packages in kube-proxy's image, and the
-// modules of the tree at another version.
+// bill is the bill of materials of an archive, in the format SPDX 2.3: its
+// files, the modules in the binaries, and in the server tarball the packages in kube-proxy's image and
+// the modules of the tree at another version.
 type bill struct {
-	// name and sum are those of the tarball, and root has its files.
-	name, sum, root string
-	build           binaries.Options
-	modules         []*module
-	packages        []BasePackage
-	standIns        []StandIn
+	// name and sum are those of the archive, root has its files, and bin is where there are binaries in it.
+	name, sum, root, bin string
+	// source is what the binaries were built from.
+	source   string
+	build    binaries.Options
+	modules  []*module
+	packages []BasePackage
+	standIns []StandIn
 }
 
-func (b *bill) write(file string) error {
+// write writes it beside the archive, in dir.
+func (b *bill) write(dir string) error {
 	release := newPackage("release", b.name, b.build.Version, "", common.Checksum{Algorithm: common.SHA512, Value: b.sum})
 	release.PackageSPDXIdentifier, release.PackageFileName, release.PackageLicenseDeclared = "Package-release", b.name, "Apache-2.0"
-	release.PackageSourceInfo = "git tree at commit " + b.build.Commit + ", built with " + runtime.Version()
+	release.PackageSourceInfo = b.source + ", built with " + runtime.Version()
 	release.FilesAnalyzed, release.IsFilesAnalyzedTagPresent = true, true
 	doc := &spdx.Document{
 		SPDXVersion:    spdx.Version,
@@ -85,11 +89,15 @@ func (b *bill) write(file string) error {
 			return err
 		}
 		name, _ := filepath.Rel(b.root, file)
+		info, statErr := os.Stat(file)
 		short, long, err := sumsOf(file)
+		if err := errors.Join(statErr, err); err != nil {
+			return err
+		}
 		sums = append(sums, short)
-		doc.Files = append(doc.Files, newFile(name, short, long))
+		doc.Files = append(doc.Files, newFile(name, info.Mode()&0o100 != 0, short, long))
 		relate(release.PackageSPDXIdentifier, common.TypeRelationshipContains, fileID(name))
-		return err
+		return nil
 	})
 	if err != nil {
 		return err
@@ -108,7 +116,7 @@ func (b *bill) write(file string) error {
 	for _, m := range b.modules {
 		id := newModule(m.path, m.version, m.sum, "")
 		for _, user := range m.users {
-			relate(id, common.TypeRelationshipStaticLink, fileID(binDir+user))
+			relate(id, common.TypeRelationshipStaticLink, fileID(b.bin+user))
 		}
 	}
 	for _, p := range b.packages {
@@ -126,7 +134,8 @@ func (b *bill) write(file string) error {
 	if err := spdxjson.Write(doc, &out, spdxjson.Indent("  "), spdxjson.EscapeHTML(false)); err != nil {
 		return err
 	}
-	return os.WriteFile(file, out.Bytes(), 0o644)
+	name := strings.TrimSuffix(strings.TrimSuffix(b.name, ".gz"), ".tar") + ".spdx.json"
+	return os.WriteFile(filepath.Join(dir, name), out.Bytes(), 0o644)
 }
 
 // newPackage is one about whose licences nobody says anything here: those of modules are in
@@ -142,8 +151,8 @@ func newPackage(id, name, version, purl string, sums ...common.Checksum) *spdx.P
 	return pkg
 }
 
-func newFile(name, short, long string) *spdx.File {
-	kinds := map[bool]string{isBinary(name): "BINARY", strings.HasSuffix(name, ".tar"): "ARCHIVE"}
+func newFile(name string, program bool, short, long string) *spdx.File {
+	kinds := map[bool]string{program: "BINARY", strings.HasSuffix(name, ".tar"): "ARCHIVE"}
 	return &spdx.File{
 		FileName: "./" + name, FileSPDXIdentifier: fileID(name), FileTypes: []string{cmp.Or(kinds[true], "TEXT")},
 		Checksums:        []common.Checksum{{Algorithm: common.SHA1, Value: short}, {Algorithm: common.SHA512, Value: long}},

@@ -27,7 +27,8 @@ import (
 	"path/filepath"
 	"strings"
 	"text/template"
-	"time"
+
+	"kubernetes-dra/hack/pkg/dist/binaries"
 )
 
 // Plugin is a plugin of kubectl. A release has an archive of it for each platform, and the manifest with which
@@ -48,25 +49,21 @@ func (p Plugin) name() string { return strings.TrimPrefix(path.Base(p.Package), 
 type platform struct{ System, Arch, Archive, Sum, Program string }
 
 // build builds the plugin for a platform, and writes its archive.
-func (p Plugin) build(ctx context.Context, dir, system, arch string, date time.Time) (platform, error) {
-	built := platform{System: system, Arch: arch, Program: path.Base(p.Package)}
-	built.Archive = fmt.Sprintf("%s-%s-%s.tar.gz", built.Program, system, arch)
+func (p Plugin) build(ctx context.Context, dir, system, arch string, build binaries.Options) (platform, error) {
+	name := path.Base(p.Package)
+	built := platform{System: system, Arch: arch, Archive: fmt.Sprintf("%s-%s-%s.tar.gz", name, system, arch), Program: name}
 	if system == "windows" {
 		built.Program += ".exe"
 	}
-	root, err := os.MkdirTemp(dir, ".plugin-")
+	of := program{dir: p.Dir, pkg: p.Package, system: system, arch: arch, build: build}
+	err := of.archive(ctx, dir, built.Program, built.Archive, func(root, file string) error {
+		_, err := writeTarball(ctx, file, root, build.Date)
+		return err
+	})
 	if err != nil {
 		return built, err
 	}
-	defer os.RemoveAll(root)
-	if err := buildProgram(ctx, p.Dir, p.Package, system, arch, root, built.Program); err != nil {
-		return built, err
-	}
-	archive := filepath.Join(dir, built.Archive)
-	if _, err := writeTarball(ctx, archive, root, date); err != nil {
-		return built, err
-	}
-	content, err := os.ReadFile(archive)
+	content, err := os.ReadFile(filepath.Join(dir, built.Archive))
 	sum := sha256.Sum256(content)
 	built.Sum = hex.EncodeToString(sum[:])
 	return built, err
@@ -97,7 +94,7 @@ func (p Plugin) write(ctx context.Context, o Options, dir string) error {
 	var platforms []platform
 	for _, system := range p.Systems {
 		for _, arch := range o.Architectures {
-			built, err := p.build(ctx, dir, system, arch, o.Build.Date)
+			built, err := p.build(ctx, dir, system, arch, o.Build)
 			if err != nil {
 				return err
 			}

@@ -19,22 +19,46 @@ package release
 import (
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
 
+	"kubernetes-dra/hack/pkg/dist/binaries"
 	"kubernetes-dra/hack/pkg/sys"
 )
 
-// buildProgram builds a program of the module in dir for a platform. The folder root gets the program, and
-// below kubernetes the licences of the modules in it.
-func buildProgram(ctx context.Context, dir, pkg, system, arch, root, name string) error {
-	// Without the state of the checkout in it, the same code gives the same bytes.
-	build := sys.Command(ctx, dir, sys.GoEnviron("GOOS="+system, "GOARCH="+arch), "go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", filepath.Join(root, name), pkg)
-	if err := sys.Run(ctx, build); err != nil {
-		return fmt.Errorf("%s for %s/%s: %w", pkg, system, arch, err)
-	}
-	modules, err := modulesOf(root, []string{name})
+// program is one of this repository, built for a platform.
+type program struct {
+	dir, pkg, system, arch string
+	// build is that of the release.
+	build binaries.Options
+}
+
+// archive builds the program under a name, and writes an archive of it, and its bill of materials, into a folder.
+// write gets a folder with the program, and below kubernetes the licences of the modules in it.
+func (p program) archive(ctx context.Context, dir, name, archive string, write func(root, file string) error) error {
+	root, err := os.MkdirTemp(dir, ".program-")
 	if err != nil {
 		return err
 	}
-	return copyLicences(ctx, root, dir, modules)
+	defer os.RemoveAll(root)
+	// Without the state of the checkout in it, the same code gives the same bytes.
+	build := sys.Command(ctx, p.dir, sys.GoEnviron("GOOS="+p.system, "GOARCH="+p.arch), "go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", filepath.Join(root, name), p.pkg)
+	if err := sys.Run(ctx, build); err != nil {
+		return fmt.Errorf("%s for %s/%s: %w", p.pkg, p.system, p.arch, err)
+	}
+	b := &bill{name: archive, root: root, source: p.pkg + " of the carry's repository", build: p.build}
+	if b.modules, err = modulesOf(root, []string{name}); err != nil {
+		return err
+	}
+	if err := copyLicences(ctx, root, p.dir, b.modules); err != nil {
+		return err
+	}
+	file := filepath.Join(dir, archive)
+	if err := write(root, file); err != nil {
+		return err
+	}
+	if _, b.sum, err = sumsOf(file); err != nil {
+		return err
+	}
+	return b.write(dir)
 }

@@ -40,7 +40,6 @@ import (
 
 	"kubernetes-dra/hack/pkg/dist/binaries"
 	"kubernetes-dra/hack/pkg/dist/image"
-	"kubernetes-dra/hack/pkg/sys"
 )
 
 // Registry is the one that upstream's images are named after. kind and kubeadm
@@ -62,6 +61,8 @@ const (
 	UntestedFile = "UNTESTED"
 	// sumsFile has the SHA-512 sums, for sha512sum --check.
 	sumsFile = "SHA512SUMS"
+	// policiesFile has the policies and roles for administrators.
+	policiesFile = "policies.yaml"
 	// binDir is the folder of a tarball with binaries and images.
 	binDir = "kubernetes/server/bin/"
 )
@@ -91,6 +92,10 @@ type Options struct {
 	ProxyBase func(ctx context.Context, arch string) (*ProxyBase, error)
 	// Addons are programs of this repository that the release has beside Kubernetes.
 	Addons []Addon
+	// Policies is a folder with a kustomization: what administrators apply.
+	Policies string
+	// Modules are those for Go programs.
+	Modules GoModules
 	// Plugin is that of kubectl, nil if there is none.
 	Plugin *Plugin
 	// Untested says why the tree is not the one that its tests passed on, if it is not.
@@ -105,6 +110,14 @@ type StandIn struct {
 	For, Why string
 }
 
+// Committed refuses a tree with edits.
+func Committed(build binaries.Options) error {
+	if build.Dirty {
+		return fmt.Errorf("%s has edits: a release is made from what is committed; take them into the overlay with make save, or undo them with git in the tree", build.Tree)
+	}
+	return nil
+}
+
 // Build makes a release. It replaces the previous one when it is complete, and
 // leaves that alone if there was an error.
 func Build(ctx context.Context, o Options) error {
@@ -116,38 +129,39 @@ func Build(ctx context.Context, o Options) error {
 			return fmt.Errorf("no releases are made for architecture %q, only for %s", arch, strings.Join(Architectures, ", "))
 		}
 	}
-	if o.Build.Dirty {
-		return fmt.Errorf("%s has edits: a release is made from what is committed; take them into the overlay with make save, or undo them with git in the tree", o.Build.Tree)
-	}
-	unlock, err := sys.Lock(ctx, o.Output+".lock", func() { o.Build.Log("waiting for another build of %s", o.Output) })
-	if err != nil {
+	if err := Committed(o.Build); err != nil {
 		return err
 	}
-	defer unlock()
-	fresh := o.Output + ".new"
-	if err := errors.Join(os.RemoveAll(fresh), os.MkdirAll(fresh, 0o755)); err != nil {
-		return err
-	}
-	defer os.RemoveAll(fresh)
+	return replace(ctx, o.Output, o.Build.Log, func(fresh string) error { return o.write(ctx, fresh) })
+}
+
+// write makes the files of a release.
+func (o Options) write(ctx context.Context, fresh string) error {
 	for _, arch := range o.Architectures {
 		if err := o.server(ctx, fresh, arch); err != nil {
 			return fmt.Errorf("linux/%s: %w", arch, err)
 		}
 		for _, addon := range o.Addons {
-			if err := addon.image(ctx, fresh, arch); err != nil {
+			if err := addon.image(ctx, fresh, arch, o.Build); err != nil {
 				return fmt.Errorf("linux/%s: %w", arch, err)
 			}
 		}
 	}
 	for _, addon := range o.Addons {
-		if err := addon.manifests(fresh); err != nil {
+		if err := writeManifests(filepath.Join(fresh, addon.name()+".yaml"), filepath.Join(addon.Dir, addon.Manifests), addon.Image); err != nil {
 			return err
 		}
+	}
+	if err := writeManifests(filepath.Join(fresh, policiesFile), o.Policies, ""); err != nil {
+		return err
 	}
 	if o.Plugin != nil {
 		if err := o.Plugin.write(ctx, o, fresh); err != nil {
 			return err
 		}
+	}
+	if err := o.Modules.archive(ctx, fresh); err != nil {
+		return err
 	}
 	if err := o.configurations(fresh); err != nil {
 		return err
@@ -157,10 +171,7 @@ func Build(ctx context.Context, o Options) error {
 			return err
 		}
 	}
-	if err := writeSums(fresh); err != nil {
-		return err
-	}
-	return errors.Join(os.RemoveAll(o.Output), os.Rename(fresh, o.Output))
+	return writeSums(fresh)
 }
 
 // server makes the tarball of an architecture and its bill of materials.
@@ -177,7 +188,7 @@ func (o Options) server(ctx context.Context, dir, arch string) error {
 	}
 	defer os.RemoveAll(root)
 	start := time.Now()
-	b := &bill{name: TarballName(arch), root: root, build: build, standIns: o.StandIns}
+	b := &bill{name: TarballName(arch), root: root, bin: binDir, source: "git tree at commit " + build.Commit, build: build, standIns: o.StandIns}
 	for _, stage := range []func() error{
 		func() error { return binaries.Build(ctx, build) },
 		func() (err error) { b.modules, err = modulesOf(build.Bin, build.Names); return err },
@@ -188,7 +199,7 @@ func (o Options) server(ctx context.Context, dir, arch string) error {
 			b.sum, err = writeTarball(ctx, filepath.Join(dir, b.name), root, build.Date)
 			return err
 		},
-		func() error { return b.write(filepath.Join(dir, strings.TrimSuffix(b.name, ".tar.gz")+".spdx.json")) },
+		func() error { return b.write(dir) },
 	} {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -291,11 +302,6 @@ func writeTarball(ctx context.Context, archive, root string, date time.Time) (su
 		return "", err
 	}
 	return hex.EncodeToString(h.Sum(nil)), nil
-}
-
-// isBinary says whether a file of a tarball is a program.
-func isBinary(name string) bool {
-	return strings.HasPrefix(name, binDir) && filepath.Ext(name) == ""
 }
 
 // writeSums writes the sums of all files in a folder.

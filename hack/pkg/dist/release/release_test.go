@@ -76,6 +76,8 @@ func newOptions(t *testing.T) Options {
 	}
 	files["deploy/kustomization.yaml"] = "resources: [pod.yaml]\n"
 	files["deploy/pod.yaml"] = "apiVersion: v1\nkind: Pod\nmetadata: {name: addon}\nspec:\n  containers:\n  - {name: addon, image: \"example.com/addon:v1\"}\n"
+	files["policies/kustomization.yaml"] = "resources: [role.yaml]\n"
+	files["policies/role.yaml"] = "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {name: role}\n"
 	for _, name := range append([]string{"addon", "kubectl-test"}, binaries.Names...) {
 		files["cmd/"+name+"/main.go"] = "package main\n\nimport (\n\t\"golang.org/x/mod/semver\"\n\t_ \"k8s.io/api\"\n)\n\nfunc main() { println(\"" + name + "\", semver.Major(\"v1\")) }\n"
 	}
@@ -99,6 +101,8 @@ func newOptions(t *testing.T) Options {
 		IgnoredPreflightErrors: []string{"C"},
 		StandIns:               []StandIn{{Module: "k8s.io/api", Version: "v0.36.2", Sum: "h1:12=", For: "v0.36.3", Why: "the same source"}},
 		ProxyBase:              newBase,
+		Policies:               filepath.Join(tree, "policies"),
+		Modules:                GoModules{Tree: tree, Paths: []string{"k8s.io/api"}, Version: "v0.36.3-dra.1", Date: time.Unix(0, 0)},
 		Plugin:                 &Plugin{Dir: tree, Package: "./cmd/kubectl-test", Systems: []string{"linux", "windows"}, Short: "Tests", Homepage: "https://example.com"},
 		Addons:                 []Addon{{Dir: tree, Package: "./cmd/addon", Image: "example.com/addon:v1", Manifests: "deploy"}},
 	}
@@ -187,8 +191,9 @@ func TestBuild(t *testing.T) {
 	if why := readFile(t, o.Output, UntestedFile); string(why) != "because\n" {
 		t.Errorf("got %q", why)
 	}
-	again := o
-	again.Output, again.Build.Bin = filepath.Join(t.TempDir(), "release"), filepath.Join(t.TempDir(), "bin")
+	// The tree, the programs and the release are elsewhere.
+	again := newOptions(t)
+	again.Untested = o.Untested
 	if err := Build(t.Context(), again); err != nil {
 		t.Fatal(err)
 	}
@@ -204,9 +209,10 @@ func TestBuild(t *testing.T) {
 		}
 	}
 	want := []string{
-		"SHA512SUMS", "UNTESTED", "addon-linux-amd64.tar", "addon-linux-arm64.tar", "addon.yaml", "kind.yaml", "kubeadm.yaml",
-		"kubectl-test-linux-amd64.tar.gz", "kubectl-test-linux-arm64.tar.gz", "kubectl-test-windows-amd64.tar.gz", "kubectl-test-windows-arm64.tar.gz", "kubernetes-server-linux-amd64.spdx.json", "kubernetes-server-linux-amd64.tar.gz",
-		"kubernetes-server-linux-arm64.spdx.json", "kubernetes-server-linux-arm64.tar.gz", "test.yaml",
+		"SHA512SUMS", "UNTESTED", "addon-linux-amd64.spdx.json", "addon-linux-amd64.tar", "addon-linux-arm64.spdx.json", "addon-linux-arm64.tar", "addon.yaml", "kind.yaml", "kubeadm.yaml",
+		"kubectl-test-linux-amd64.spdx.json", "kubectl-test-linux-amd64.tar.gz", "kubectl-test-linux-arm64.spdx.json", "kubectl-test-linux-arm64.tar.gz",
+		"kubectl-test-windows-amd64.spdx.json", "kubectl-test-windows-amd64.tar.gz", "kubectl-test-windows-arm64.spdx.json", "kubectl-test-windows-arm64.tar.gz", "kubernetes-go-modules.tar.gz", "kubernetes-server-linux-amd64.spdx.json", "kubernetes-server-linux-amd64.tar.gz",
+		"kubernetes-server-linux-arm64.spdx.json", "kubernetes-server-linux-arm64.tar.gz", "policies.yaml", "test.yaml",
 	}
 	if !slices.Equal(files, want) {
 		t.Errorf("got files %q, want %q", files, want)
@@ -228,6 +234,9 @@ func TestBuild(t *testing.T) {
 	checkPlugin(t, o.Output)
 	if text := string(readFile(t, o.Output, "addon.yaml")); !strings.Contains(text, "image: example.com/addon:v1\n") {
 		t.Errorf("got manifest %s", text)
+	}
+	if text := string(readFile(t, o.Output, policiesFile)); !strings.Contains(text, "kind: ClusterRole\n") {
+		t.Errorf("got policies %s", text)
 	}
 	if left, err := filepath.Glob(o.Output + ".*"); err != nil || !slices.Equal(left, []string{o.Output + ".lock"}) {
 		t.Errorf("left: %q, %v", left, err)
@@ -326,11 +335,40 @@ func checkPlugin(t *testing.T, dir string) {
 		if got := hex.EncodeToString(sum[:]); got != p.SHA256 {
 			t.Errorf("%s: %s", archive, got)
 		}
-		headers, _ := unpack(t, archive, t.TempDir())
+		unpacked := t.TempDir()
+		headers, _ := unpack(t, archive, unpacked)
+		checkProgramBill(t, archive, unpacked, p.Bin)
 		program := headers[p.Bin]
 		if program == nil || program.Mode != 0o755 || headers["kubernetes/LICENSES/vendor/golang.org/x/mod/LICENSE"] == nil {
 			t.Errorf("%v: %v", p.Selector, slices.Collect(maps.Keys(headers)))
 		}
+	}
+}
+
+// checkProgramBill compares the bill of materials of an archive with what is in it.
+func checkProgramBill(t *testing.T, archive, unpacked, program string) {
+	t.Helper()
+	doc := &spdx.Document{}
+	if err := spdxjson.ReadInto(bytes.NewReader(readFile(t, strings.TrimSuffix(archive, ".tar.gz")+".spdx.json")), doc); err != nil {
+		t.Fatal(err)
+	}
+	_, sum, err := sumsOf(archive)
+	if err != nil || len(doc.Packages) != 2 || doc.Packages[0].PackageChecksums[0].Value != sum || doc.Packages[1].PackageName != "golang.org/x/mod" {
+		t.Errorf("%s: want the archive with sum %s, and a module, got %+v, %v", archive, sum, doc.Packages, err)
+	}
+	found := false
+	for _, f := range doc.Files {
+		_, sum, err := sumsOf(filepath.Join(unpacked, f.FileName))
+		if err != nil || f.Checksums[1].Value != sum || (f.FileTypes[0] == "BINARY") != (f.FileName == "./"+program) {
+			t.Errorf("%s: %+v, %v", archive, f, err)
+		}
+		found = found || f.FileTypes[0] == "BINARY"
+	}
+	linked := slices.ContainsFunc(doc.Relationships, func(r *spdx.Relationship) bool {
+		return r.Relationship == "STATIC_LINK" && r.RefB.ElementRefID == fileID(program)
+	})
+	if !found || !linked {
+		t.Errorf("%s: the program: %t, linked with the module: %t", archive, found, linked)
 	}
 }
 

@@ -1,0 +1,3 @@
+module example.com/claim
+
+go 1.26.0
