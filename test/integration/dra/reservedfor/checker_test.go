@@ -74,6 +74,8 @@ type history struct {
 	excused map[uint64]bool
 	// broken counts how often a device broke. Then its allocation may be given up.
 	broken map[device]int
+	// idleByClass is set when claims may be released when idle because their DeviceClass says so.
+	idleByClass bool
 }
 
 // observe collects changes until the end of the test.
@@ -162,6 +164,13 @@ func (h *history) excuse(obj metav1.Object) {
 		h.excused = map[uint64]bool{}
 	}
 	h.excused[rv] = true
+}
+
+// releasesIdle is called before a DeviceClass says that its claims are released when idle.
+func (h *history) releasesIdle() {
+	h.mutex.Lock()
+	defer h.mutex.Unlock()
+	h.idleByClass = true
 }
 
 // breaks tells the checker that a device is about to break.
@@ -254,7 +263,7 @@ type invariants struct {
 //   - what is left of dead workloads does not pile up in the list of a claim.
 //
 // Claims whose allocation is tied to a node may be deallocated when their workload lives: the
-// node may be gone. So may those whose users asked for it by annotation, and those with a device
+// node may be gone. So may those whose users asked for it by annotation, or their DeviceClass, and those with a device
 // that broke, once each time.
 func (h *history) replay(bound time.Duration) invariants {
 	h.mutex.Lock()
@@ -262,6 +271,7 @@ func (h *history) replay(bound time.Duration) invariants {
 	errs := slices.Clone(h.errs)
 	excused := maps.Clone(h.excused)
 	broken := maps.Clone(h.broken)
+	idleByClass := h.idleByClass
 	h.mutex.Unlock()
 	slices.SortStableFunc(records, func(a, b record) int {
 		switch {
@@ -284,6 +294,7 @@ func (h *history) replay(bound time.Duration) invariants {
 
 		excused:     excused,
 		broken:      broken,
+		idleByClass: idleByClass,
 		givenUp:     map[device]int{},
 		replicaSets: map[types.UID]*metav1.OwnerReference{},
 		belongsTo:   map[types.UID]resourceapi.ResourceClaimConsumerReference{},
@@ -358,6 +369,8 @@ type state struct {
 
 	// excused has the changes of claims that no component made.
 	excused map[uint64]bool
+	// idleByClass is true if the DeviceClass of a claim decides when it is idle.
+	idleByClass bool
 	// broken says how often a device broke, and givenUp how often it was taken from a workload that lives.
 	broken, givenUp map[device]int
 	// replicaSets has what controls each ReplicaSet.
@@ -519,7 +532,7 @@ func (s *state) checkDeallocated(before *resourceapi.ResourceClaim) {
 			s.fail("claim %s was deallocated although pod %s was on a node before it was released\n%s\n%s", name, pod.Name, s.story(name), s.story(pod.Name))
 		}
 	}
-	mayGoAnyway := before.DeletionTimestamp != nil || before.Status.Allocation.NodeSelector != nil || before.Annotations[releaseWhenIdle] != ""
+	mayGoAnyway := before.DeletionTimestamp != nil || before.Status.Allocation.NodeSelector != nil || before.Annotations[releaseWhenIdle] != "" || s.idleByClass
 	for workload, pod := range s.users[name] {
 		if !s.workloads[workload] || mayGoAnyway {
 			continue

@@ -137,6 +137,7 @@ func testIdleJobOfClass(c *cluster) {
 	if err := annotate("soon"); !apierrors.IsInvalid(err) {
 		c.Errorf("annotation without a duration: %v", err)
 	}
+	h.releasesIdle()
 	c.ExpectNoError(annotate("10s"), "annotate DeviceClass")
 	c.waitForDeallocated(ns, "shared")
 	c.expectFreeDevice(ns, ns)
