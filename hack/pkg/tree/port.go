@@ -148,7 +148,7 @@ func (t *Tree) portFile(ctx context.Context, to *ledger.Release, entries []overl
 	if holder != nil {
 		has, err := os.ReadFile(filepath.Join(t.Repo, filepath.FromSlash(holder.Source)))
 		if e.Seam {
-			content = patch.WithIntention(patch.Intention(has), content)
+			content = patch.WithIntentionOf(has, content)
 		}
 		if err != nil || bytes.Equal(has, content) {
 			return err

@@ -349,7 +349,7 @@ func (f *output) write(name string) (bool, error) {
 	if exists {
 		old, err := os.ReadFile(name)
 		if f.Seam {
-			f.content = patch.WithIntention(patch.Intention(old), f.content)
+			f.content = patch.WithIntentionOf(old, f.content)
 		}
 		if err != nil || bytes.Equal(old, f.content) && info.Mode()&0o100 == mode&0o100 {
 			return false, err

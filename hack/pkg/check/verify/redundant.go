@@ -137,7 +137,7 @@ func (v *Verifier) inPlaceOfBoth(ctx context.Context, a, b overlay.Entry, seams 
 		return nil, err
 	}
 	newer, err := v.read(b.Source)
-	return patch.WithIntention(patch.Intention(newer), content), err
+	return patch.WithIntentionOf(newer, content), err
 }
 
 // join makes one file of two.

@@ -242,7 +242,7 @@ func (v *Verifier) canonical(ctx context.Context, s seamChanges) error {
 	if err := patch.CheckIntention(got); err != nil {
 		return fmt.Errorf("%s: %w", s.Source, err)
 	}
-	return v.derived(s.Source, got, patch.WithIntention(patch.Intention(got), want), "it is not written as carry writes seams (context, line numbers)")
+	return v.derived(s.Source, got, patch.WithIntentionOf(got, want), "it is not written as carry writes seams (context, line numbers)")
 }
 
 // derived compares a file with what it has to be, or updates it.

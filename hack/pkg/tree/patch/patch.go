@@ -73,8 +73,9 @@ func Intention(seam []byte) string {
 	return line
 }
 
-// WithIntention returns a diff with that line before it.
-func WithIntention(intention string, diff []byte) []byte {
+// WithIntentionOf returns a diff with the intention of a seam before it, if that has one.
+func WithIntentionOf(seam, diff []byte) []byte {
+	intention := Intention(seam)
 	if intention == "" || len(diff) == 0 {
 		return diff
 	}

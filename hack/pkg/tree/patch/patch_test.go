@@ -178,7 +178,7 @@ func TestRoundTrip(t *testing.T) {
 		if got := Intention(diff); got != "" {
 			t.Errorf("intention of a diff alone: %q", got)
 		}
-		diff = WithIntention(intention, diff)
+		diff = WithIntentionOf([]byte(intention+"\n"), diff)
 		if got := Intention(diff); got != intention {
 			t.Errorf("intention %q", got)
 		}
