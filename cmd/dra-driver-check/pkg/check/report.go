@@ -27,7 +27,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/cli-runtime/pkg/printers"
 
-	"kubernetes-dra/cmd/kubectl-dra/pkg/terminal"
+	"kubernetes-dra/cmd/internal/terminal"
 )
 
 // Count is how many results have a verdict.

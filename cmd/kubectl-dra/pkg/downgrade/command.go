@@ -40,7 +40,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/openapi"
 
-	"kubernetes-dra/cmd/kubectl-dra/pkg/terminal"
+	"kubernetes-dra/cmd/internal/terminal"
 )
 
 const long = `Prepare ResourceClaims for a release of upstream, which does not know what the carry stores in them.

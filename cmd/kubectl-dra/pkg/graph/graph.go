@@ -31,8 +31,8 @@ import (
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
+	"kubernetes-dra/cmd/internal/terminal"
 	"kubernetes-dra/cmd/kubectl-dra/pkg/output"
-	"kubernetes-dra/cmd/kubectl-dra/pkg/terminal"
 	"kubernetes-dra/cmd/kubectl-dra/pkg/view"
 )
 

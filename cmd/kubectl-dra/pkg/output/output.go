@@ -32,7 +32,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/printers"
 
-	"kubernetes-dra/cmd/kubectl-dra/pkg/terminal"
+	"kubernetes-dra/cmd/internal/terminal"
 	"kubernetes-dra/cmd/kubectl-dra/pkg/view"
 )
 

@@ -48,7 +48,7 @@ import (
 	draclient "k8s.io/dynamic-resource-allocation/client"
 	"k8s.io/utils/ptr"
 
-	"kubernetes-dra/cmd/kubectl-dra/pkg/terminal"
+	"kubernetes-dra/cmd/internal/terminal"
 )
 
 const group = "resource.k8s.io"

@@ -38,8 +38,8 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 
+	"kubernetes-dra/cmd/internal/terminal"
 	"kubernetes-dra/cmd/kubectl-dra/pkg/output"
-	"kubernetes-dra/cmd/kubectl-dra/pkg/terminal"
 	"kubernetes-dra/cmd/kubectl-dra/pkg/view"
 )
 
