@@ -18,7 +18,6 @@ package resourceclaim
 
 import (
 	v1 "k8s.io/api/core/v1"
-	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 )
@@ -38,20 +37,4 @@ func extendedResourceClaimName(pod *v1.Pod) string {
 func addEventHandler(logger klog.Logger, informer cache.SharedIndexInformer, handler cache.ResourceEventHandler) error {
 	_, err := informer.AddEventHandlerWithOptions(handler, cache.HandlerOptions{Logger: &logger})
 	return err
-}
-
-// deviceClassesOf returns the names of the DeviceClasses that a claim asks for, perhaps some of
-// them twice.
-func deviceClassesOf(claim *resourceapi.ResourceClaim) []string {
-	var names []string
-	for i := range claim.Spec.Devices.Requests {
-		request := &claim.Spec.Devices.Requests[i]
-		if request.Exactly != nil {
-			names = append(names, request.Exactly.DeviceClassName)
-		}
-		for _, alternative := range request.FirstAvailable {
-			names = append(names, alternative.DeviceClassName)
-		}
-	}
-	return names
 }

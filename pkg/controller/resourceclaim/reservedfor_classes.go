@@ -16,22 +16,7 @@ limitations under the License.
 
 package resourceclaim
 
-import (
-	v1 "k8s.io/api/core/v1"
-	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/client-go/tools/cache"
-	"k8s.io/klog/v2"
-)
-
-// In this release, there are no extended resources backed by claims. Event handlers have
-// no logger, and requests no alternatives.
-
-func extendedResourceClaimName(pod *v1.Pod) string { return "" }
-
-func addEventHandler(logger klog.Logger, informer cache.SharedIndexInformer, handler cache.ResourceEventHandler) error {
-	_, err := informer.AddEventHandler(handler)
-	return err
-}
+import resourceapi "k8s.io/api/resource/v1"
 
 // deviceClassesOf returns the names of the DeviceClasses that a claim asks for, perhaps some of
 // them twice.
@@ -39,8 +24,11 @@ func deviceClassesOf(claim *resourceapi.ResourceClaim) []string {
 	var names []string
 	for i := range claim.Spec.Devices.Requests {
 		request := &claim.Spec.Devices.Requests[i]
-		if request.DeviceClassName != "" {
-			names = append(names, request.DeviceClassName)
+		if request.Exactly != nil {
+			names = append(names, request.Exactly.DeviceClassName)
+		}
+		for _, alternative := range request.FirstAvailable {
+			names = append(names, alternative.DeviceClassName)
 		}
 	}
 	return names
