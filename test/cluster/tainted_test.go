@@ -17,8 +17,10 @@ limitations under the License.
 package cluster
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"sync"
 	"testing"
@@ -26,9 +28,12 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	watchtools "k8s.io/client-go/tools/watch"
 
 	"kubernetes-dra/hack/pkg/cluster"
 )
@@ -85,7 +90,8 @@ func (e *env) taintedDevice(kind string, replicas int, create func(*env, int) cl
 	e.taintDevice(class, first, taint("NoExecute"))
 	e.eventually("all pods are evicted", func() error {
 		if n := len(evicted()); n < replicas {
-			return fmt.Errorf("%d of %d", n, replicas)
+			pods, err := e.CountPods(e.ctx, e.namespace, selector)
+			return fmt.Errorf("%d of %d, now there are %+v, %v", n, replicas, pods, err)
 		}
 		return nil
 	})
@@ -129,17 +135,35 @@ func (e *env) deviceOf(claim string, consumer cluster.Consumer) string {
 }
 
 // countEvictions returns a function with the pods that were evicted from a device since then.
+//
+// The API server closes a watch that is slow to read, which happens to all of them when hundreds of
+// pods change on a busy machine. It goes on then where it was: an eviction that is missed never shows
+// again, because the pod is gone.
 func (e *env) countEvictions() func() map[types.UID]bool {
 	e.Helper()
-	w, err := e.CoreV1().Pods(e.namespace).Watch(e.ctx, metav1.ListOptions{})
+	list, err := e.CoreV1().Pods(e.namespace).List(e.ctx, metav1.ListOptions{Limit: 1})
+	if err != nil {
+		e.Fatal(err)
+	}
+	pods := &cache.ListWatch{WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+		return e.CoreV1().Pods(e.namespace).Watch(ctx, options)
+	}}
+	w, err := watchtools.NewRetryWatcherWithContext(e.ctx, list.ResourceVersion, pods)
 	if err != nil {
 		e.Fatal(err)
 	}
 	e.Cleanup(w.Stop)
 	var mutex sync.Mutex
 	evicted := map[types.UID]bool{}
+	var lost error
 	go func() {
 		for event := range w.ResultChan() {
+			if event.Type == watch.Error {
+				mutex.Lock()
+				lost = apierrors.FromObject(event.Object)
+				mutex.Unlock()
+				continue
+			}
 			pod, ok := event.Object.(*corev1.Pod)
 			if !ok || event.Type == watch.Bookmark {
 				continue
@@ -154,13 +178,13 @@ func (e *env) countEvictions() func() map[types.UID]bool {
 		}
 	}()
 	return func() map[types.UID]bool {
+		e.Helper()
 		mutex.Lock()
 		defer mutex.Unlock()
-		seen := map[types.UID]bool{}
-		for uid := range evicted {
-			seen[uid] = true
+		if lost != nil {
+			e.Fatalf("the test lost sight of the pods, so it cannot count evictions: %v", lost)
 		}
-		return seen
+		return maps.Clone(evicted)
 	}
 }
 
