@@ -378,7 +378,8 @@ func (ec *Controller) noticeWorkloadUnknown(ctx context.Context, claim *resource
 }
 
 // notice reports a certain state through an event if it continues to exist for
-// some time. The event does not get repeated before the state has changed.
+// some time. Only a warning gets repeated before the state has changed: somebody has
+// to do something, and events are not kept for long.
 func (ec *Controller) notice(ctx context.Context, claim *resourceapi.ResourceClaim, consumerUID types.UID, state, eventType, reason, message string, after time.Duration) {
 	w := ec.workloads
 	report, wait := func() (bool, time.Duration) {
@@ -391,17 +392,21 @@ func (ec *Controller) notice(ctx context.Context, claim *resourceapi.ResourceCla
 			if n != nil {
 				n.drop()
 			}
-			n = &notice{state: state, since: now}
+			n = &notice{state: state, due: now.Add(after)}
 			claimState.notices[consumerUID] = n
 			resourceclaimmetrics.WaitingWorkloadReservations.WithLabelValues(state).Inc()
 		}
-		if n.reported {
+		if n.due.IsZero() {
 			return false, 0
 		}
-		if wait := after - now.Sub(n.since); wait > 0 {
+		if wait := n.due.Sub(now); wait > 0 {
 			return false, wait
 		}
-		n.reported = true
+		if eventType != v1.EventTypeWarning {
+			n.due = time.Time{}
+			return true, 0
+		}
+		n.due = now.Add(warningPeriod)
 		return true, 0
 	}()
 	if wait > 0 {

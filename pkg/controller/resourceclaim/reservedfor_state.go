@@ -66,9 +66,9 @@ type claimState struct {
 // notice describes why the reservation for a workload is kept although the
 // workload might not need it anymore.
 type notice struct {
-	state    string
-	since    time.Time
-	reported bool
+	state string
+	// due is when users get told. Zero if they were and need not be told again.
+	due time.Time
 }
 
 func (n *notice) drop() {

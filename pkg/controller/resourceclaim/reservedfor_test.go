@@ -1642,7 +1642,8 @@ func TestLookupLimit(t *testing.T) {
 	assert.Equal(t, []string{"get trainings"}, tt.requests())
 }
 
-// TestNotices checks that users get told once why a claim remains reserved.
+// TestNotices checks that users get told why a claim remains reserved, and again when the event is
+// about to be forgotten.
 func TestNotices(t *testing.T) {
 	tt := newWorkloadTest(t, workloadsEnabled, workloadClaim(customRef))
 	forbidden := true
@@ -1667,6 +1668,12 @@ func TestNotices(t *testing.T) {
 		assert.Empty(t, tt.events(), "repeated events")
 		assert.Equal(t, i+2, lookups(tt, "forbidden"))
 	}
+	tt.clock.Step(warningPeriod)
+	for range 2 {
+		tt.clock.Step(tt.ec.workloads.retryInterval)
+		tt.mustSync()
+	}
+	assert.Equal(t, []string{"Warning WorkloadForbidden"}, tt.events())
 	assert.Equal(t, 1, gauge(tt, "forbidden"))
 
 	// Granted.

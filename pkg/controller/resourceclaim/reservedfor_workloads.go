@@ -411,6 +411,10 @@ const (
 	// the pods are gone sooner.
 	defaultNoticePeriod = time.Minute
 
+	// warningPeriod is when a warning about a claim gets repeated if it still applies. The
+	// API server keeps events for one hour by default.
+	warningPeriod = time.Hour
+
 	// lookupsPerSecond limits polling, for all namespaces together. It's
 	// the same as the default limit of the client.
 	lookupsPerSecond = 20
