@@ -28,6 +28,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/pkg/controller/resourceclaim/deviceclasses"
 )
 
 // This file is about releasing a claim which no pod uses although its workload
@@ -61,7 +62,7 @@ func (ec *Controller) idleTimes(claim *resourceapi.ResourceClaim) []idleTime {
 		return []idleTime{{value: value}}
 	}
 	var times []idleTime
-	for _, name := range deviceClassesOf(claim) {
+	for _, name := range deviceclasses.Names(claim) {
 		if value, ok := ec.workloads.idleTimeOfClass(name); ok {
 			times = append(times, idleTime{value: value, class: name})
 		}
@@ -148,7 +149,7 @@ func (ec *Controller) classChanged(logger klog.Logger, oldObj, newObj any) {
 		return
 	}
 	for _, claim := range claims {
-		if claim.Status.Allocation != nil && ec.isWorkloadClaim(claim) && slices.Contains(deviceClassesOf(claim), name) {
+		if claim.Status.Allocation != nil && ec.isWorkloadClaim(claim) && slices.Contains(deviceclasses.Names(claim), name) {
 			ec.queue.Add(claimKeyPrefix + claim.Namespace + "/" + claim.Name)
 		}
 	}

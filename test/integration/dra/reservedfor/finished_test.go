@@ -119,14 +119,18 @@ func testIdleDeployment(c *cluster) {
 	c.check(h)
 }
 
-// testIdleJob suspends a Job, as a queueing system does that preempts it.
-// testIdleJobOfClass is about an administrator who decides for all claims of a DeviceClass.
+// testIdleJobOfClass is about an administrator who decides for all claims of a DeviceClass. The pod that
+// waits for the device says which claim holds it.
 func testIdleJobOfClass(c *cluster) {
 	ns, h := c.begin(1)
 	c.createSharedClaim(ns)
 	_, reserved := c.startJob(ns, 2)
 	c.suspend(ns, "train")
 	c.consistently(ns, "shared", "reserved for a Job that is suspended", reserved)
+	c.createClaim(newClaim(ns, "next", ns, nil))
+	next := newPod(ns, "next", "next")
+	next.Labels = map[string]string{"app": "next"}
+	c.waitForUnschedulable(c.createPod(next), `shared for jobs.batch "train", not used since`)
 
 	// The claim's class has the name of the namespace.
 	annotate := func(value string) error {
@@ -140,10 +144,11 @@ func testIdleJobOfClass(c *cluster) {
 	h.releasesIdle()
 	c.ExpectNoError(annotate("10s"), "annotate DeviceClass")
 	c.waitForDeallocated(ns, "shared")
-	c.expectFreeDevice(ns, ns)
+	c.waitForRunning(ns, "next", 1)
 	c.check(h)
 }
 
+// testIdleJob suspends a Job, as a queueing system does that preempts it.
 func testIdleJob(c *cluster) {
 	ns, h := c.begin(1)
 	c.createIdleClaim(ns, reservedFor(jobs, "train", ""))

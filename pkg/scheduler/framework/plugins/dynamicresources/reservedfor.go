@@ -415,7 +415,7 @@ func (pl *DynamicResources) reservedForPodHandler() cache.ResourceEventHandler {
 				obj = unknown.Obj
 			}
 			if pod, ok := obj.(*v1.Pod); ok {
-				pl.podGone(pod)
+				pl.podGone(pod, pod)
 			}
 		},
 	}
@@ -427,7 +427,7 @@ func (pl *DynamicResources) podUpdated(oldPod, newPod *v1.Pod) {
 		return
 	}
 	if isDone(newPod) {
-		pl.podGone(newPod)
+		pl.podGone(oldPod, newPod)
 		return
 	}
 	if newPod.Spec.NodeName == "" && !apiequality.Semantic.DeepEqual(metav1.GetControllerOfNoCopy(oldPod), metav1.GetControllerOfNoCopy(newPod)) {
@@ -436,11 +436,14 @@ func (pl *DynamicResources) podUpdated(oldPod, newPod *v1.Pod) {
 }
 
 // podGone activates pods which were waiting for the pod to not use an allocation
-// anymore which does not fit them.
-func (pl *DynamicResources) podGone(pod *v1.Pod) {
+// anymore which does not fit them, and remembers since when a claim is not used.
+func (pl *DynamicResources) podGone(before, pod *v1.Pod) {
 	for name := range resourceclaim.ClaimNames(pod) {
 		if pods := pl.claimUsers.gone(pod, name); len(pods) > 0 {
 			pl.owners.activate(pods)
+		}
+		if before.Spec.NodeName != "" && !isDone(before) {
+			pl.heldClaims.ended(pl, pod.Namespace, name)
 		}
 	}
 }

@@ -26,6 +26,7 @@ package dynamicresources
 //	| reservedfor_ownerreader.go | how owners of any kind are read                               |
 //	| reservedfor_unfit.go    | what becomes of an allocation that does not fit any more, or whose devices new pods must not use |
 //	| reservedfor_taints.go   | the same for taints of devices (since 1.33)                      |
+//	| reservedfor_held.go     | what a pod that waits is told about claims which hold devices without a pod |
 //	| reservedfor_podgroups.go | PodGroups, and what 1.37 added                                  |
 //	| reservedfor_compat.go   | how releases differ                                              |
 //

@@ -14,18 +14,20 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package resourceclaim
+// Package deviceclasses knows where releases have the DeviceClasses in a claim. The ResourceClaim
+// controller and the scheduler use it.
+package deviceclasses
 
 import resourceapi "k8s.io/api/resource/v1"
 
-// deviceClassesOf returns the names of the DeviceClasses that a claim asks for, perhaps some of
+// Names returns the names of the DeviceClasses that a claim asks for, perhaps some of
 // them twice.
-func deviceClassesOf(claim *resourceapi.ResourceClaim) []string {
+func Names(claim *resourceapi.ResourceClaim) []string {
 	var names []string
 	for i := range claim.Spec.Devices.Requests {
 		request := &claim.Spec.Devices.Requests[i]
-		if request.Exactly != nil {
-			names = append(names, request.Exactly.DeviceClassName)
+		if request.DeviceClassName != "" {
+			names = append(names, request.DeviceClassName)
 		}
 		for _, alternative := range request.FirstAvailable {
 			names = append(names, alternative.DeviceClassName)
