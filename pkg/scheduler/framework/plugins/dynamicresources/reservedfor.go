@@ -421,7 +421,8 @@ func (pl *DynamicResources) reservedForPodHandler() cache.ResourceEventHandler {
 	}
 }
 
-// podUpdated activates a pod which might belong to a different workload now.
+// podUpdated activates a pod which might belong to a different workload now, and notices that it uses
+// its claims or does so no more.
 func (pl *DynamicResources) podUpdated(oldPod, newPod *v1.Pod) {
 	if len(newPod.Spec.ResourceClaims) == 0 {
 		return
@@ -429,6 +430,11 @@ func (pl *DynamicResources) podUpdated(oldPod, newPod *v1.Pod) {
 	if isDone(newPod) {
 		pl.podGone(oldPod, newPod)
 		return
+	}
+	if oldPod.Spec.NodeName == "" && newPod.Spec.NodeName != "" {
+		for name := range resourceclaim.ClaimNames(newPod) {
+			pl.heldClaims.used(pl, newPod.Namespace, name)
+		}
 	}
 	if newPod.Spec.NodeName == "" && !apiequality.Semantic.DeepEqual(metav1.GetControllerOfNoCopy(oldPod), metav1.GetControllerOfNoCopy(newPod)) {
 		pl.owners.activate(map[string]*v1.Pod{string(newPod.UID): newPod})

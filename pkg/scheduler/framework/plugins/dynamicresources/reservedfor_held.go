@@ -27,6 +27,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/controller/resourceclaim/deviceclasses"
@@ -52,25 +53,28 @@ const (
 type heldClaims struct {
 	mutex sync.Mutex
 
-	// unused has since when claims are not used: since their last pod ended, or since all claims were
-	// looked at. It may have claims which are used again or are gone.
-	unused map[types.UID]time.Time
-
-	// maxUnused is the number of entries at which those get dropped.
-	maxUnused int
-
-	// checked is when all claims were looked at.
+	// checked is when all claims were looked at. Claims which were deallocated or removed
+	// since then are still here.
 	checked time.Time
 
-	// byClass is what was found then, by the name of a DeviceClass, and what became unused since then.
+	// unused has since when the claims in byClass are not used.
+	unused map[types.UID]time.Time
+
+	// maxUnused is the number of entries at which all claims are looked at again.
+	maxUnused int
+
+	// suspects has since when claims are not used that are not in byClass yet: the pod that uses one may have
+	// been bound to a node right now and not be in the cache yet.
+	suspects map[types.UID]time.Time
+
+	// byClass has the claims by the name of a DeviceClass.
 	byClass map[string]*heldOfClass
 }
 
 // heldOfClass has the claims that hold devices of one DeviceClass.
 type heldOfClass struct {
 	total int
-	// byNamespace has those of each namespace. The one that was not used for the longest time is first,
-	// unless it has been used since all claims were looked at.
+	// byNamespace has those of each namespace, the one that was not used for the longest time first.
 	byNamespace map[string][]*resourceapi.ResourceClaim
 }
 
@@ -122,8 +126,7 @@ func (h *heldClaims) explain(pl *DynamicResources, class, namespace string) stri
 		if len(parts) == maxHeldNames {
 			break
 		}
-		// A pod that is about to be bound is not in the cache yet.
-		if cached := pl.cachedClaim(nameOf(claim)); cached != nil && cached.UID == claim.UID && pl.isHeld(cached) && !pl.isAssumed(cached) {
+		if cached := pl.cachedClaim(nameOf(claim)); cached != nil && cached.UID == claim.UID && pl.isHeld(cached) {
 			parts = append(parts, describeHeld(cached, h.unused[claim.UID]))
 		} else {
 			gone++
@@ -142,40 +145,51 @@ func (h *heldClaims) explain(pl *DynamicResources, class, namespace string) stri
 	return fmt.Sprintf("devices of DeviceClass %s are held by %d resourceclaim(s) that no pod uses (%s): the end of the workload frees them, or the annotation %s of such a claim or of the DeviceClass", class, total, strings.Join(parts, "; "), resourceclaim.ReleaseWhenIdleAnnotation)
 }
 
+// isHeld returns true if the claim keeps its devices for a workload, and no pod on a node uses it.
+func (pl *DynamicResources) isHeld(claim *resourceapi.ResourceClaim) bool {
+	return claim.Spec.ReservedFor != nil && isReservedForWorkload(claim) && claim.DeletionTimestamp == nil &&
+		len(claim.Status.Allocation.Devices.Results) > 0 && !pl.claimUsers.inUse(claim)
+}
+
 // update looks at all claims.
 func (h *heldClaims) update(pl *DynamicResources, now time.Time) {
 	h.checked = now
-	claims, err := pl.draManager.ResourceClaims().List()
+	all, err := pl.draManager.ResourceClaims().List()
 	if err != nil {
 		// Cannot happen with a cache. Later pods try again.
 		return
 	}
-	before := h.unused
-	h.unused, h.byClass = make(map[types.UID]time.Time), make(map[string]*heldOfClass)
+	var claims []*resourceapi.ResourceClaim
+	for _, claim := range all {
+		if pl.isHeld(claim) {
+			claims = append(claims, claim)
+		}
+	}
+	unused, suspects := h.unused, h.suspects
+	h.unused, h.suspects, h.byClass = make(map[types.UID]time.Time), make(map[types.UID]time.Time), make(map[string]*heldOfClass)
+	since := func(claim *resourceapi.ResourceClaim) time.Time {
+		if since, known := unused[claim.UID]; known {
+			return since
+		}
+		return suspects[claim.UID]
+	}
+	slices.SortFunc(claims, func(a, b *resourceapi.ResourceClaim) int {
+		return cmp.Or(since(a).Compare(since(b)), strings.Compare(a.Name, b.Name))
+	})
 	for _, claim := range claims {
-		if !pl.isHeld(claim) {
-			continue
+		if since := since(claim); since.IsZero() {
+			h.suspects[claim.UID] = now
+		} else {
+			h.add(claim, since)
 		}
-		since, known := before[claim.UID]
-		if !known {
-			since = now
-		}
-		h.add(claim, since)
 	}
 	h.maxUnused = max(minUnfitClaims, 2*len(h.unused))
-	for _, held := range h.byClass {
-		for _, claims := range held.byNamespace {
-			slices.SortFunc(claims, func(a, b *resourceapi.ResourceClaim) int {
-				return cmp.Or(h.unused[a.UID].Compare(h.unused[b.UID]), strings.Compare(a.Name, b.Name))
-			})
-		}
-	}
 }
 
-// add is called with the mutex locked, for a claim that is not there yet.
+// add is called for a claim which is not used, and not known yet.
 func (h *heldClaims) add(claim *resourceapi.ResourceClaim, since time.Time) {
 	h.unused[claim.UID] = since
-	for _, class := range slices.Compact(slices.Sorted(slices.Values(deviceclasses.Names(claim)))) {
+	for class := range sets.New(deviceclasses.Names(claim)...) {
 		held := h.byClass[class]
 		if held == nil {
 			held = &heldOfClass{byNamespace: make(map[string][]*resourceapi.ResourceClaim)}
@@ -186,10 +200,28 @@ func (h *heldClaims) add(claim *resourceapi.ResourceClaim, since time.Time) {
 	}
 }
 
-// isHeld returns true if the claim keeps its devices for a workload, and no pod on a node uses it.
-func (pl *DynamicResources) isHeld(claim *resourceapi.ResourceClaim) bool {
-	return claim.Spec.ReservedFor != nil && isReservedForWorkload(claim) && claim.DeletionTimestamp == nil &&
-		len(claim.Status.Allocation.Devices.Results) > 0 && !pl.claimUsers.hasPod(claim)
+// remove is called for a claim which is used.
+func (h *heldClaims) remove(claim *resourceapi.ResourceClaim) {
+	delete(h.suspects, claim.UID)
+	if _, known := h.unused[claim.UID]; !known {
+		return
+	}
+	delete(h.unused, claim.UID)
+	for class := range sets.New(deviceclasses.Names(claim)...) {
+		if held := h.byClass[class]; held != nil {
+			held.total--
+			held.byNamespace[claim.Namespace] = slices.DeleteFunc(held.byNamespace[claim.Namespace], func(other *resourceapi.ResourceClaim) bool { return other.UID == claim.UID })
+		}
+	}
+}
+
+// used gets called when a pod that uses the claim has been bound to a node.
+func (h *heldClaims) used(pl *DynamicResources, namespace, claimName string) {
+	if claim := pl.cachedClaim(types.NamespacedName{Namespace: namespace, Name: claimName}); claim != nil {
+		h.mutex.Lock()
+		defer h.mutex.Unlock()
+		h.remove(claim)
+	}
 }
 
 // ended gets called when a pod has stopped using the claim.
@@ -201,12 +233,11 @@ func (h *heldClaims) ended(pl *DynamicResources, namespace, claimName string) {
 	h.mutex.Lock()
 	defer h.mutex.Unlock()
 	now := time.Now()
-	if _, known := h.unused[claim.UID]; known {
-		// It was used again in the meantime.
-		h.unused[claim.UID] = now
-	} else if len(h.unused) < h.maxUnused {
-		h.add(claim, now)
-	} else {
+	if len(h.unused) >= h.maxUnused {
 		h.update(pl, now)
+	}
+	if h.byClass != nil {
+		h.remove(claim)
+		h.add(claim, now)
 	}
 }

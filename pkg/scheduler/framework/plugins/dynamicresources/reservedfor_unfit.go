@@ -181,14 +181,6 @@ func (u *claimUsers) inUse(claim *resourceapi.ResourceClaim) bool {
 	return u.isAssigned(nameOf(claim), u.get(nameOf(claim)))
 }
 
-// hasPod returns true if a pod that has not terminated is assigned to a node and refers to the claim.
-// Nothing is remembered about the claim.
-func (u *claimUsers) hasPod(claim *resourceapi.ResourceClaim) bool {
-	pods, err := u.podIndexer.ByIndex(assignedUsersIndex, nameOf(claim).String())
-	// There is no error with an informer. Better safe than sorry.
-	return err != nil || len(pods) > 0
-}
-
 // get returns what is known about the claim.
 func (u *claimUsers) get(name types.NamespacedName) *unfitClaim {
 	unfit := u.claims[name]
