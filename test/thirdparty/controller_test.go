@@ -46,10 +46,24 @@ import (
 	"kubernetes-dra/hack/pkg/tools"
 )
 
-// controller is a program of others, whose module is pinned in the folder of its name in hack/tools. It runs
-// on this machine, as the service account that its manifests have for it, and the API server calls its
-// webhooks there.
-type controller struct{ name, module string }
+// controller is a program of others. It runs on this machine, as the service account that its manifests
+// have for it, and the API server calls its webhooks there.
+type controller struct {
+	// name is the folder in hack/tools that pins it, and the program.
+	name string
+	// module has the manifests, in config/default.
+	module string
+	// namespace and account are those of its service account.
+	namespace, account string
+	// args are its arguments besides that for its configuration.
+	args []string
+	// certificates is a folder of the machine where it wants a certificate for its metrics, whatever is
+	// configured. It gets an /etc of its own with that.
+	certificates string
+}
+
+// ownEtc runs a program where /etc has nothing but a folder with the certificate of another one.
+const ownEtc = `mount -t tmpfs tmpfs /etc && mkdir -p "$0" && cp "$1"/tls.* "$0" && shift && exec "$@"`
 
 // configFile is the key of its configuration in its ConfigMap.
 const configFile = "controller_manager_config.yaml"
@@ -88,7 +102,8 @@ func (e *env) tryInstall(c controller) error {
 		if o.GetKind() == "ConfigMap" {
 			defaults, _, _ = unstructured.NestedString(o.Object, "data", configFile)
 		}
-		return o.GetKind() == "Deployment"
+		// It runs without them.
+		return slices.Contains([]string{"Deployment", "APIService"}, o.GetKind())
 	})
 	if err := e.applyAll(objects); err != nil {
 		return err
@@ -185,7 +200,7 @@ func (e *env) kubeconfig(c controller) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	token, err := e.CoreV1().ServiceAccounts(c.name+"-system").CreateToken(e.ctx, c.name+"-controller-manager", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	token, err := e.CoreV1().ServiceAccounts(c.namespace).CreateToken(e.ctx, c.account, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("token of its service account: %w", err)
 	}
@@ -220,7 +235,11 @@ func (e *env) start(c controller, dir, health string) error {
 	if err != nil {
 		return err
 	}
-	cmd := exec.Command(filepath.Join(tools.Dir(repo), c.name), "--config="+filepath.Join(dir, "config.yaml"))
+	args := append([]string{filepath.Join(tools.Dir(repo), c.name), "--config=" + filepath.Join(dir, "config.yaml")}, c.args...)
+	if c.certificates != "" {
+		args = append([]string{"unshare", "--mount", "sh", "-c", ownEtc, c.certificates, dir}, args...)
+	}
+	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+filepath.Join(dir, "kubeconfig"))
 	cmd.Stdout, cmd.Stderr = log, log
 	// Also if the test is killed.

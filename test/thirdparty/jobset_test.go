@@ -29,7 +29,7 @@ import (
 )
 
 var (
-	jobSetController = controller{name: "jobset", module: "sigs.k8s.io/jobset"}
+	jobSetController = controller{name: "jobset", module: "sigs.k8s.io/jobset", namespace: "jobset-system", account: "jobset-controller-manager"}
 	jobSets          = schema.GroupVersionResource{Group: "jobset.x-k8s.io", Version: "v1alpha2", Resource: "jobsets"}
 )
 

@@ -25,7 +25,7 @@ import (
 	"kubernetes-dra/hack/pkg/cluster"
 )
 
-var leaderWorkerSetController = controller{name: "lws", module: "sigs.k8s.io/lws"}
+var leaderWorkerSetController = controller{name: "lws", module: "sigs.k8s.io/lws", namespace: "lws-system", account: "lws-controller-manager"}
 
 // groupIndex has the number of its group on each pod of a LeaderWorkerSet.
 const groupIndex = "leaderworkerset.sigs.k8s.io/group-index"

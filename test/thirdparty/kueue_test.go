@@ -1,0 +1,118 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package thirdparty
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+var kueueController = controller{
+	name:      "kueue",
+	module:    "sigs.k8s.io/kueue",
+	namespace: "kueue-system",
+	account:   "kueue-controller-manager",
+	// That would be an API server of its own.
+	args:         []string{"--feature-gates=VisibilityOnDemand=false"},
+	certificates: "/etc/kueue/metrics/certs",
+}
+
+// TestKueue covers Jobs that share one device each and take turns. A Job that is preempted is suspended, and
+// not finished: its annotation gives its device to the Job that took its place.
+func TestKueue(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("Kueue reads a certificate from /etc, so it runs in a mount namespace; that takes root")
+	}
+	e := newEnv(t, kueueController)
+	e.devices(1)
+	const queues = "testdata/kueue-queue.yaml"
+	e.apply(queues)
+	e.Cleanup(func() {
+		// They have finalizers that Kueue removes, so it has to run as long.
+		e.ctx = context.Background()
+		e.kubectl("delete", "--ignore-not-found", "--timeout=1m", "--filename="+queues)
+	})
+	manifest, err := os.ReadFile("testdata/kueue-job.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	create := func(priority string) {
+		t.Helper()
+		e.eventually("create Job "+priority, func() error {
+			_, err := e.tryKubectl(strings.ReplaceAll(string(manifest), "PRIORITY", priority), "apply", "--filename=-")
+			return err
+		})
+	}
+	running := func(job string) {
+		t.Helper()
+		e.pods("batch.kubernetes.io/job-name="+job, 3)
+		if c := e.claims()[job]; !c.ReservedForAnyPod || len(c.Workloads()) != 1 || c.Consumers[0].Name != job {
+			t.Errorf("while Job %s runs, its claim is %+v", job, c.ClaimStatus)
+		}
+	}
+	free := func(claim string) {
+		t.Helper()
+		e.eventually("the device of claim "+claim+" is free", func() error {
+			c, found := e.claims()[claim]
+			if !found {
+				return errors.New("it is gone")
+			}
+			if !c.Free() {
+				return fmt.Errorf("%+v", c.ClaimStatus)
+			}
+			return nil
+		})
+	}
+	create("low")
+	running("low")
+	create("high")
+	e.eventually("a pod of Job high says who has its device", func() error {
+		pods, err := e.CoreV1().Pods(e.namespace).List(e.ctx, metav1.ListOptions{LabelSelector: "batch.kubernetes.io/job-name=high"})
+		if err != nil {
+			return err
+		}
+		said := errors.New("no pod waits")
+		for _, pod := range pods.Items {
+			for _, condition := range pod.Status.Conditions {
+				if condition.Type != corev1.PodScheduled || condition.Status != corev1.ConditionFalse {
+					continue
+				}
+				if said = errors.New(condition.Message); strings.Contains(condition.Message, `low for jobs.batch "low", not used since`) {
+					t.Logf("it says: %s", condition.Message)
+					return nil
+				}
+			}
+		}
+		return said
+	})
+	running("high")
+	free("low")
+	e.showClaims()
+
+	e.end(corev1.PodSucceeded, "batch.kubernetes.io/job-name=high")
+	running("low")
+	free("high")
+	e.end(corev1.PodSucceeded, "batch.kubernetes.io/job-name=low")
+	free("low")
+}
