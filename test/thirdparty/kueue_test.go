@@ -25,7 +25,6 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 var kueueController = controller{
@@ -88,23 +87,15 @@ func TestKueue(t *testing.T) {
 	running("low")
 	create("high")
 	e.eventually("a pod of Job high says who has its device", func() error {
-		pods, err := e.CoreV1().Pods(e.namespace).List(e.ctx, metav1.ListOptions{LabelSelector: "batch.kubernetes.io/job-name=high"})
+		n, err := e.CountPods(e.ctx, e.namespace, "batch.kubernetes.io/job-name=high")
 		if err != nil {
 			return err
 		}
-		said := errors.New("no pod waits")
-		for _, pod := range pods.Items {
-			for _, condition := range pod.Status.Conditions {
-				if condition.Type != corev1.PodScheduled || condition.Status != corev1.ConditionFalse {
-					continue
-				}
-				if said = errors.New(condition.Message); strings.Contains(condition.Message, `low for jobs.batch "low", not used since`) {
-					t.Logf("it says: %s", condition.Message)
-					return nil
-				}
-			}
+		if !strings.Contains(n.Waiting, `low for jobs.batch "low", not used since`) {
+			return fmt.Errorf("%+v", n)
 		}
-		return said
+		t.Logf("it says: %s", n.Waiting)
+		return nil
 	})
 	running("high")
 	free("low")

@@ -116,11 +116,17 @@ func (c *cluster) deleteNamespace(ns string) {
 // expectFreeDevice runs a pod with a claim of its own for the only device of the class.
 func (c *cluster) expectFreeDevice(ns, class string) {
 	c.Helper()
+	c.createNext(ns, class)
+	c.waitForRunning(ns, "next", 1)
+}
+
+// createNext creates a pod that needs the device, with a claim of its own.
+func (c *cluster) createNext(ns, class string) *v1.Pod {
+	c.Helper()
 	c.createClaim(newClaim(ns, "next", class, nil))
 	pod := newPod(ns, "next", "next")
 	pod.Labels = map[string]string{"app": "next"}
-	c.createPod(pod)
-	c.waitForRunning(ns, "next", 1)
+	return c.createPod(pod)
 }
 
 // startUser lets a pod without workload use the claim.

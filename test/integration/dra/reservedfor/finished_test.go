@@ -127,10 +127,7 @@ func testIdleJobOfClass(c *cluster) {
 	_, reserved := c.startJob(ns, 2)
 	c.suspend(ns, "train")
 	c.consistently(ns, "shared", "reserved for a Job that is suspended", reserved)
-	c.createClaim(newClaim(ns, "next", ns, nil))
-	next := newPod(ns, "next", "next")
-	next.Labels = map[string]string{"app": "next"}
-	c.waitForUnschedulable(c.createPod(next), `shared for jobs.batch "train", not used since`)
+	c.waitForUnschedulable(c.createNext(ns, ns), `shared for jobs.batch "train", not used since`)
 
 	// The claim's class has the name of the namespace.
 	annotate := func(value string) error {
