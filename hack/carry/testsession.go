@@ -257,8 +257,8 @@ func (r *releaseTests) current() []results.Line {
 	return lines
 }
 
-// jobs plans the run. Reading it from the top is the order in which things begin:
-// what waits longest first, while the next ones are compiled.
+// jobs plans the run. Reading it from the top is the order in which things begin: what takes
+// longest first, while the next ones are compiled.
 func (s *testSession) jobs(ctx context.Context) (urgent, others []testrun.Job) {
 	temp, err := os.MkdirTemp("", "carry-")
 	if err != nil {
@@ -331,8 +331,9 @@ func (s *testSession) own(ctx context.Context, r *releaseTests) []testrun.Job {
 	isCluster := func(u testplan.Unit) bool { return u.Whole() == testplan.Cluster }
 	rest := slices.DeleteFunc(slices.Clone(units), func(u testplan.Unit) bool { return isIntegration(u) || isCluster(u) })
 	return slices.Concat(
-		s.unitJobs(ctx, r, keep(units, isIntegration), false),
+		// Clusters take longest, and few others run beside them.
 		s.unitJobs(ctx, r, keep(units, isCluster), false),
+		s.unitJobs(ctx, r, keep(units, isIntegration), false),
 		s.tools(ctx, true),
 		s.unitJobs(ctx, r, rest, false),
 	)

@@ -35,6 +35,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -112,13 +113,43 @@ const (
 	Computing Lane = iota
 	// Waiting jobs are tests that mostly wait, and measure time: integration tests.
 	Waiting
-	// Apart jobs need each other's absence: clusters.
+	// Apart jobs are clusters. They need each other's absence, and leave room for one Waiting job
+	// only: with three, on two CPUs, requests of both time out.
 	Apart
 	lanes
 )
 
 // slots is how many jobs of each kind run at the same time.
-var slots = [lanes]int{Computing: 3, Waiting: 3, Apart: 1}
+var slots = [lanes]int{Computing: 3, Waiting: min(3, max(2, runtime.NumCPU())), Apart: 1}
+
+// places are the free slots of all lanes.
+type places [lanes]chan struct{}
+
+func newPlaces() places {
+	var p places
+	for lane, n := range slots {
+		p[lane] = make(chan struct{}, n)
+	}
+	return p
+}
+
+// take waits for a slot, and returns what gives it back.
+func (p places) take(lane Lane) (free func()) {
+	wanted := []Lane{lane}
+	if lane == Apart {
+		for range slots[Waiting] - 1 {
+			wanted = append(wanted, Waiting)
+		}
+	}
+	for _, lane := range wanted {
+		p[lane] <- struct{}{}
+	}
+	return func() {
+		for _, lane := range wanted {
+			<-p[lane]
+		}
+	}
+}
 
 // batch is how many packages are compiled by one go command. A larger one takes less time,
 // but longer until the first of them can run.
@@ -133,8 +164,8 @@ type Runner struct {
 	Out io.Writer
 	// LogDir gets one file per job.
 	LogDir string
-	// Deadline, if it is set, is when no further job starts to be compiled that is not
-	// urgent. Those that did not run are Left.
+	// Deadline, if it is set, is when no further job begins that is not urgent: neither its
+	// compiler nor, after it waited for its turn, its tests. Those that did not run are Left.
 	Deadline time.Time
 	// Left are the jobs that did not start before the deadline.
 	Left []Job
@@ -195,28 +226,27 @@ func (r *Runner) Run(ctx context.Context, urgent, others []Job) error {
 	stop := r.beat()
 	defer stop()
 
-	var places [lanes]chan struct{}
-	for lane, n := range slots {
-		places[lane] = make(chan struct{}, n)
-	}
+	places := newPlaces()
 	binaries := newBinaries(all)
 	defer binaries.close()
 	var wg sync.WaitGroup
 	start := func(j Job, binary string) {
-		place := places[j.Lane]
 		wg.Go(func() {
-			place <- struct{}{}
-			defer func() { <-place }()
-			if ctx.Err() == nil {
+			defer places.take(j.Lane)()
+			switch {
+			case ctx.Err() != nil:
+			case !j.urgent && r.over():
+				r.leave(j)
+			default:
 				r.one(ctx, j, binary)
 			}
 			binaries.release(j)
 		})
 	}
 	for rest := all; len(rest) > 0 && ctx.Err() == nil; {
-		if !r.Deadline.IsZero() && time.Now().After(r.Deadline) {
+		if r.over() {
 			late := func(j Job) bool { return !j.urgent }
-			r.Left = append(r.Left, keep(rest, late)...)
+			r.leave(keep(rest, late)...)
 			if rest = slices.DeleteFunc(rest, late); len(rest) == 0 {
 				break
 			}
@@ -242,6 +272,18 @@ func (r *Runner) Run(ctx context.Context, urgent, others []Job) error {
 	}
 	wg.Wait()
 	return context.Cause(ctx)
+}
+
+// over says whether only urgent jobs may begin.
+func (r *Runner) over() bool { return !r.Deadline.IsZero() && time.Now().After(r.Deadline) }
+
+func (r *Runner) leave(jobs ...Job) {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	r.Left = append(r.Left, jobs...)
+	for _, j := range jobs {
+		r.expected -= j.Expected
+	}
 }
 
 func keep(jobs []Job, condition func(Job) bool) []Job {

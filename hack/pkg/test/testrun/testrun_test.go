@@ -407,6 +407,37 @@ func TestDeadline(t *testing.T) {
 	expect(t, out.String(), `--- FAIL bad\n\s+\| because`, `(?m)^Failed \(1\):\n        bad\n        \| because\n        again: repeat bad$`)
 }
 
+// The deadline also holds for what was compiled in time, and waits for its turn.
+func TestDeadlineInLane(t *testing.T) {
+	dir := module(t, map[string]string{"p/p_test.go": "package p\n\nimport \"testing\"\n\nfunc TestX(t *testing.T) {}\n"})
+	build := &Build{Dir: dir, Env: os.Environ(), Out: filepath.Join(dir, "bin")}
+	var out bytes.Buffer
+	r := &Runner{Out: &out, LogDir: t.TempDir()}
+	job := func(name string) Job {
+		return Job{Name: name, Package: "example.com/m/p", Dir: filepath.Join(dir, "p"), Build: build, Env: os.Environ(), Tests: []string{"TestX"}, Lane: Apart,
+			Passed: func(Outcome) { r.Deadline = time.Now() }}
+	}
+	if err := r.Run(context.Background(), nil, []Job{job("first"), job("second"), job("third")}); err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Left) != 2 || r.Done() != 1 {
+		t.Errorf("%d ran, left %+v\n%s", r.Done(), r.Left, out.String())
+	}
+}
+
+// A cluster leaves room for one test that waits.
+func TestPlaces(t *testing.T) {
+	p := newPlaces()
+	free := p.take(Apart)
+	if n := cap(p[Waiting]) - len(p[Waiting]); n != 1 {
+		t.Errorf("beside a cluster there are %d places, want 1", n)
+	}
+	free()
+	if len(p[Waiting]) != 0 || len(p[Apart]) != 0 {
+		t.Error("the places of a cluster were not given back")
+	}
+}
+
 // Binaries of packages whose paths end alike cannot be made by one command.
 func TestNextBatch(t *testing.T) {
 	one, other := &Build{}, &Build{}
