@@ -172,6 +172,10 @@ test-thirdparty: ## JobSet, LeaderWorkerSet and Kueue beside a cluster.
 test-upgrade: ## Patched binaries, unpatched, and back. UPGRADE="1.36 1.37"
 	@$(CARRY) test --release "$(RELEASE)" --upgrade --through "$(UPGRADE)"
 
+.PHONY: test-control-planes
+test-control-planes: ## Three control planes: killed, hanging, replaced.
+	@$(CARRY) test --release "$(RELEASE)" --control-planes
+
 .PHONY: test-e2e-upstream
 test-e2e-upstream: need-root deps ## Upstream's DRA specs, also unpatched. KUBELET= VARIANT=
 	@$(CARRY) e2e --release "$(RELEASE)" $(if $(KUBELET),--kubelet "$(KUBELET)") $(if $(VARIANT),--variant "$(VARIANT)")

@@ -23,6 +23,9 @@
 #
 #   RELEASE=1.36          release of Kubernetes
 #   NODES=100             number of simulated nodes
+#   CONTROL_PLANES=1      3 or 5: as many members of etcd and API servers, with
+#                         leader election; the kubeconfig of the second API server
+#                         is admin-2.kubeconfig beside that of the first
 #   REAL_NODE=false       no node with a kubelet; with true it is an error if there
 #                         cannot be one, otherwise there is one where it can be
 #   FEATURE_GATES=A=true,B=false
@@ -62,6 +65,7 @@ option() {
 }
 option release "${RELEASE:-}"
 option nodes "${NODES:-}"
+option control-planes "${CONTROL_PLANES:-}"
 option feature-gates "${FEATURE_GATES:-}"
 option runtime-config "${RUNTIME_CONFIG:-}"
 option log-level "${LOG_LEVEL:-}"

@@ -67,6 +67,7 @@ func addClusterFlags(flags *flagSet) *clusterFlags {
 	flags.IntVar(&f.options.APIPort, "api-port", 6443, "port of the API server; 0 for any")
 	flags.IntVar(&f.options.EtcdPort, "etcd-port", 2379, "port of etcd; 0 for any")
 	flags.IntVar(&f.options.SimulatedNodes, "nodes", 100, "number of simulated nodes")
+	flags.IntVar(&f.options.ControlPlanes, "control-planes", 1, "number of control planes: 1, 3 or 5, each with a member of etcd and an API server, with leader election")
 	flags.BoolVar(&f.realNode, "real-node", false, "refuse to go on without a node with a kubelet (default: where it can be)")
 	flags.BoolVar(&f.options.NoRealNode, "no-real-node", false, "only simulated nodes")
 	flags.StringVar(&f.options.RuntimeConfig, "runtime-config", "", "the API server's --runtime-config")
@@ -180,7 +181,11 @@ func describeCluster(c *cluster.Cluster, started bool) {
 	} else {
 		fmt.Printf("Kubernetes %s runs already", c.KubernetesVersion())
 	}
-	fmt.Printf(": %d simulated nodes", c.Options.SimulatedNodes)
+	fmt.Printf(": ")
+	if n := c.Options.ControlPlanes; n > 1 {
+		fmt.Printf("%d control planes, ", n)
+	}
+	fmt.Printf("%d simulated nodes", c.Options.SimulatedNodes)
 	if real, reason := c.HasRealNode(); real {
 		fmt.Printf(", and a real one (%s).\nOn that one the image %s is there, no other can be pulled.\n"+
 			"Pods for the simulated ones must tolerate the taint %s.\n", cluster.RealNode, cluster.ShellImage, cluster.SimulatedAnnotation)

@@ -34,7 +34,7 @@ import (
 func init() {
 	register(command{
 		name:  "test",
-		args:  "[--release 1.36] [--only ./pkg/x] [--mode unit,race] [--run pattern] [--owed | --all] [--budget 55m] [--kubeadm | --kind | --modules | --upgrade [--through releases] | --drivers | --faults | --kubectl-dra | --e2e-dra | --e2e-node]",
+		args:  "[--release 1.36] [--only ./pkg/x] [--mode unit,race] [--run pattern] [--owed | --all] [--budget 55m] [--kubeadm | --kind | --modules | --upgrade [--through releases] | --control-planes | --drivers | --faults | --kubectl-dra | --e2e-dra | --e2e-node]",
 		short: "run all tests of ours for the default release, and what is owed of all releases; or a part",
 		run:   runTest,
 	})

@@ -53,6 +53,7 @@ func specialParts(through *string) []specialPart {
 		{"upgrade", "test that replaces the binaries of a cluster that runs", func(ctx context.Context, r *testRun) ([]testrun.Job, error) {
 			return upgradePart(ctx, r, strings.Fields(*through))
 		}},
+		{"control-planes", "test of three control planes: leaders killed, members that hang, programs replaced", controlPlanesPart},
 		{"drivers", "drivers of ours and upstream's against dra-driver-check", driversPart},
 		{"faults", "test that breaks what a cluster consists of, and one that looks for leaks", faultsPart},
 		{"kubectl-dra", "the cases of kubectl dra on a cluster without the patches", kubectlPart},
@@ -180,6 +181,17 @@ func upgradePart(_ context.Context, r *testRun, through []string) ([]testrun.Job
 			}
 		}
 		return nil
+	})
+}
+
+// controlPlanesPart runs three control planes, and replaces their programs by unpatched ones and back.
+func controlPlanesPart(_ context.Context, r *testRun) ([]testrun.Job, error) {
+	unpatched := programs{Tree: r.Tree}
+	return r.clusterTests(testplan.ClusterPackage, testrun.Job{
+		Env:   []string{"CONTROL_PLANES=3", "UNPATCHED_BIN=" + unpatched.bin()},
+		Flags: []string{"timeout=60m"}, Only: []string{"TestControlPlanes"},
+	}, func(ctx context.Context) error {
+		return errors.Join(subcommand(ctx, "build", "--release", r.Release.Name), unpatched.build(ctx))
 	})
 }
 

@@ -154,6 +154,10 @@ func options() (cluster.Options, error) {
 	output := filepath.Join(repo, "_output", release.Name)
 	bin := filepath.Join(output, "bin")
 	gates := featureGates(l, release.Name)
+	several := 0
+	if os.Getenv(controlPlanesVariable) != "" {
+		several = controlPlanes
+	}
 	if other := os.Getenv("BIN"); other != "" {
 		bin = other
 		version, err := cluster.VersionOf(context.Background(), bin)
@@ -172,8 +176,9 @@ func options() (cluster.Options, error) {
 		Dir:            filepath.Join(output, "cluster-test"),
 		Gates:          gates,
 		LogLevel:       4,
+		ControlPlanes:  several,
 		SimulatedNodes: 100,
-		NoRealNode:     os.Getenv("NO_REAL_NODE") == "true",
+		NoRealNode:     several > 0 || os.Getenv("NO_REAL_NODE") == "true",
 	}, nil
 }
 

@@ -91,7 +91,10 @@ func (c *Cluster) choosePorts(context.Context) error {
 		}
 		// Not the usual one of the network driver: nobody listens there yet, and another cluster would
 		// take it, too.
-		free = append(free, Etcd, etcdPeer, NetworkDaemonSet)
+		free = append(free, NetworkDaemonSet)
+		for _, one := range c.controlPlanes() {
+			free = append(free, one.of(Etcd), one.of(etcdPeer), one.of(APIServer), one.of(ControllerManager), one.of(Scheduler))
+		}
 		for _, n := range c.realNodes() {
 			free = append(free, n.of(kubeletHealth))
 		}

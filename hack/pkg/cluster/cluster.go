@@ -103,6 +103,8 @@ type Options struct {
 	APIPort, EtcdPort int
 	// SimulatedNodes is the number of nodes that kwok simulates.
 	SimulatedNodes int
+	// ControlPlanes is the number of control planes, 0 for one. See [Member].
+	ControlPlanes int
 	// RealNodes is the number of nodes with a kubelet, 0 for one.
 	RealNodes int
 	// NoRealNode leaves them out even where they could run.
@@ -180,6 +182,9 @@ func New(opts Options, log func(format string, args ...any)) (*Cluster, error) {
 	}
 	if opts.Bare && (opts.RealNodes > 1 || opts.NoRealNode || opts.SimulatedNodes > 0 || opts.Services) {
 		return nil, errors.New("a bare cluster is one real node with containerd: leave out the other options")
+	}
+	if err := opts.checkControlPlanes(); err != nil {
+		return nil, err
 	}
 	c := inFolder(opts, log)
 	if err := c.load(); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -298,8 +303,14 @@ func (c *Cluster) Own(program string) string {
 	return filepath.Join(c.Options.Repo, "_output", "bin", program)
 }
 
-// Kubeconfig is that of the administrator.
-func (c *Cluster) Kubeconfig() string { return c.path("admin.kubeconfig") }
+// Kubeconfig is that of the administrator, for the first API server.
+func (c *Cluster) Kubeconfig() string { return c.MemberKubeconfig(1) }
+
+// MemberKubeconfig is that of the administrator for the API server of one of several control planes, counted
+// from 1.
+func (c *Cluster) MemberKubeconfig(number int) string {
+	return c.path(Member("admin", number) + ".kubeconfig")
+}
 
 // ComponentKubeconfig has the identity of a component.
 func (c *Cluster) ComponentKubeconfig(component string) string {
@@ -314,9 +325,12 @@ func (c *Cluster) KubectlCommand(ctx context.Context, args ...string) *exec.Cmd 
 	return exec.CommandContext(ctx, c.Kubectl(), append([]string{"--kubeconfig=" + c.Kubeconfig()}, args...)...)
 }
 
-// Config returns a client configuration of the administrator's.
-func (c *Cluster) Config() (*rest.Config, error) {
-	config, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig())
+// Config returns a client configuration of the administrator's, for the first API server.
+func (c *Cluster) Config() (*rest.Config, error) { return c.MemberConfig(1) }
+
+// MemberConfig returns one for the API server of one of several control planes, counted from 1.
+func (c *Cluster) MemberConfig(number int) (*rest.Config, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", c.MemberKubeconfig(number))
 	if err != nil {
 		return nil, err
 	}

@@ -76,6 +76,11 @@ func TestNewRefuses(t *testing.T) {
 		"bare: simulated":  func(o *Options) { o.Bare, o.SimulatedNodes = true, 1 },
 		"bare: Services":   func(o *Options) { o.Bare, o.Services = true, true },
 		"newer state file": func(o *Options) { o.Dir = "/dev/null" },
+		"two members":      func(o *Options) { o.ControlPlanes = 2 },
+		"seven members":    func(o *Options) { o.ControlPlanes = 7 },
+		"no member":        func(o *Options) { o.ControlPlanes = -1 },
+		"bare: members":    func(o *Options) { o.Bare, o.ControlPlanes = true, 3 },
+		"services":         func(o *Options) { o.Services, o.ControlPlanes = true, 3 },
 	} {
 		if _, err := New(good, nil); err != nil {
 			t.Fatal(err)
@@ -173,7 +178,7 @@ func TestPodSubnet(t *testing.T) {
 // TestArgs checks that everything listens on the loopback interface, and that everybody has an identity of
 // its own.
 func TestArgs(t *testing.T) {
-	c := controlPlane{newCluster(t)}
+	c := newCluster(t).controlPlanes()[0]
 	for _, component := range []string{Etcd, APIServer, ControllerManager, Scheduler} {
 		args, err := c.args(component, nil)
 		if err != nil {

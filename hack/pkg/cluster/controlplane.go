@@ -26,6 +26,7 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -36,27 +37,93 @@ import (
 	certutil "k8s.io/client-go/util/cert"
 )
 
-// controlPlane are etcd and what talks to it: processes of this machine, each with its own identity.
-type controlPlane struct{ *Cluster }
+// controlPlane are a member of etcd and what talks to it: processes of this machine, each with its own
+// identity. Where there are several, the components of each talk to its own API server, which talks to its
+// own member of etcd, as with kubeadm. Nodes talk to the first one: there is no load balancer.
+type controlPlane struct {
+	*Cluster
+	index int
+}
+
+// maxControlPlanes is the most that etcd's documents recommend.
+const maxControlPlanes = 5
+
+// controlPlanes are all of them.
+func (c *Cluster) controlPlanes() (all []controlPlane) {
+	for i := range max(1, c.Options.ControlPlanes) {
+		all = append(all, controlPlane{c, i})
+	}
+	return all
+}
+
+// of is the name of what each of them has one of. The first has the name itself.
+func (c controlPlane) of(name string) string { return numbered(name, c.index) }
+
+// Member is the name of a component, or of a kubeconfig, of one of several control planes, counted from 1:
+// kube-scheduler-2 is that of the second one, and the first has the name itself.
+func Member(component string, number int) string { return numbered(component, number-1) }
+
+// numbered is the name of one of several.
+func numbered(name string, index int) string {
+	if index == 0 {
+		return name
+	}
+	return name + "-" + strconv.Itoa(index+1)
+}
+
+// controlPlaneOf finds the one that has a component of that name, and what the others call theirs.
+func (c *Cluster) controlPlaneOf(name string) (controlPlane, string, error) {
+	for _, one := range c.controlPlanes() {
+		for _, component := range []string{Etcd, APIServer, ControllerManager, Scheduler} {
+			if one.of(component) == name {
+				return one, component, nil
+			}
+		}
+	}
+	return controlPlane{}, "", fmt.Errorf("no component %q", name)
+}
+
+func (o *Options) checkControlPlanes() error {
+	switch n := o.ControlPlanes; {
+	case n <= 1 && n >= 0:
+		return nil
+	case n < 0 || n > maxControlPlanes || n%2 == 0:
+		return fmt.Errorf("there can be 1, 3 or %d control planes, not %d: an even number of members lets etcd lose no more of them than one less", maxControlPlanes, n)
+	case runtime.NumCPU() < 2:
+		return fmt.Errorf("%d control planes need two CPUs, and this machine has one: their leases would end before they are renewed", n)
+	case o.Services || o.Bare:
+		return errors.New("with Services, or a bare node, there can be one control plane: they would share the address of a node")
+	}
+	return nil
+}
 
 const etcdPeer = "etcd-peer"
 
-func (c controlPlane) up(ctx context.Context) error {
+// startControlPlanes starts all of them, one component after the other.
+func (c *Cluster) startControlPlanes(ctx context.Context) error {
 	c.Options.Gates = withGates(c.neededGates(), c.Options.Gates)
 	if _, err := c.writeConfig("audit-policy.yaml", nil); err != nil {
 		return err
 	}
-	for _, component := range []string{Etcd, APIServer} {
-		if err := c.startComponent(ctx, component, nil); err != nil {
-			return err
+	for _, component := range []string{Etcd, APIServer, ControllerManager, Scheduler} {
+		if component == ControllerManager {
+			if err := c.apply(ctx, "access.yaml", nil); err != nil {
+				return err
+			}
 		}
-	}
-	if err := c.apply(ctx, "access.yaml", nil); err != nil {
-		return err
-	}
-	for _, component := range []string{ControllerManager, Scheduler} {
-		if err := c.startComponent(ctx, component, nil); err != nil {
-			return err
+		// A member of etcd is healthy when most of them run.
+		var waits []func() error
+		for _, one := range c.controlPlanes() {
+			wait, err := one.launch(ctx, component, nil)
+			if err != nil {
+				return err
+			}
+			waits = append(waits, wait)
+		}
+		for _, wait := range waits {
+			if err := wait(); err != nil {
+				return err
+			}
 		}
 	}
 	// Pods can be created when they have a service account, from the controller manager.
@@ -109,16 +176,20 @@ func (c *Cluster) Program(component string, gates map[string]bool) []string {
 // args is the command line of a component.
 func (c controlPlane) args(component string, gates map[string]bool) ([]string, error) {
 	if component == Etcd {
-		client, peer := "http://"+c.Ports.address(Etcd), "http://"+c.Ports.address(etcdPeer)
+		client, peer := "http://"+c.Ports.address(c.of(Etcd)), "http://"+c.Ports.address(c.of(etcdPeer))
+		var members []string
+		for _, one := range c.controlPlanes() {
+			members = append(members, one.of("default")+"=http://"+c.Ports.address(one.of(etcdPeer)))
+		}
 		return []string{
 			c.tool("etcd"),
-			"--name=default",
-			"--data-dir=" + c.path("etcd"),
+			"--name=" + c.of("default"),
+			"--data-dir=" + c.path(c.of("etcd")),
 			"--listen-client-urls=" + client,
 			"--advertise-client-urls=" + client,
 			"--listen-peer-urls=" + peer,
 			"--initial-advertise-peer-urls=" + peer,
-			"--initial-cluster=default=" + peer,
+			"--initial-cluster=" + strings.Join(members, ","),
 			"--log-level=warn",
 			"--logger=zap",
 			// Nothing in here is worth waiting for the disk.
@@ -126,7 +197,7 @@ func (c controlPlane) args(component string, gates map[string]bool) ([]string, e
 		}, nil
 	}
 	args := append(c.Program(component, gates),
-		"--secure-port="+strconv.Itoa(c.Ports[component]),
+		"--secure-port="+strconv.Itoa(c.Ports[c.of(component)]),
 		"--tls-cert-file="+c.pki(component+".crt"),
 		"--tls-private-key-file="+c.pki(component+".key"),
 		"--client-ca-file="+c.pki("ca.crt"),
@@ -135,13 +206,13 @@ func (c controlPlane) args(component string, gates map[string]bool) ([]string, e
 	if component == APIServer {
 		return append(args, c.apiServerArgs()...), nil
 	}
-	kubeconfig := c.ComponentKubeconfig(component)
+	kubeconfig := c.ComponentKubeconfig(c.of(component))
 	args = append(args,
 		"--bind-address=127.0.0.1",
 		"--kubeconfig="+kubeconfig,
 		"--authentication-kubeconfig="+kubeconfig,
 		"--authorization-kubeconfig="+kubeconfig,
-		"--leader-elect=false",
+		"--leader-elect="+strconv.FormatBool(len(c.controlPlanes()) > 1),
 		"--kube-api-qps=1000",
 		"--kube-api-burst=2000",
 	)
@@ -163,7 +234,7 @@ func (c controlPlane) args(component string, gates map[string]bool) ([]string, e
 
 func (c controlPlane) apiServerArgs() []string {
 	args := []string{
-		"--etcd-servers=http://" + c.Ports.address(Etcd),
+		"--etcd-servers=http://" + c.Ports.address(c.of(Etcd)),
 		"--service-cluster-ip-range=" + c.serviceSubnet(),
 		"--authorization-mode=Node,RBAC",
 		"--enable-admission-plugins=NodeRestriction",
@@ -182,7 +253,7 @@ func (c controlPlane) apiServerArgs() []string {
 		"--proxy-client-cert-file=" + c.pki(frontProxyClient+".crt"),
 		"--proxy-client-key-file=" + c.pki(frontProxyClient+".key"),
 		"--audit-policy-file=" + c.path("config", "audit-policy.yaml"),
-		"--audit-log-path=" + c.AuditLog(),
+		"--audit-log-path=" + c.Processes.logFile(c.of("audit")),
 	}
 	if c.Options.Services {
 		// Pods reach it, through the Service, at the address of a node.
@@ -206,29 +277,32 @@ func (c controlPlane) runtimeConfig() string {
 	return strings.Join(list, ",")
 }
 
-// startComponent starts one of the control plane and waits until it is healthy.
-func (c controlPlane) startComponent(ctx context.Context, component string, gates map[string]bool) error {
+// launch starts a component, and returns what waits until it is healthy.
+func (c controlPlane) launch(ctx context.Context, component string, gates map[string]bool) (wait func() error, err error) {
 	args, err := c.args(component, gates)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if err := c.waitForPort(ctx, component, "127.0.0.1"); err != nil {
-		return err
+	name := c.of(component)
+	if err := c.waitForPort(ctx, name, "127.0.0.1"); err != nil {
+		return nil, err
 	}
 	start := time.Now()
-	p, err := c.run(component, args)
+	p, err := c.run(name, args)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	url := map[string]string{Etcd: "http://%s/health", APIServer: "https://%s/readyz"}[component]
 	if url == "" {
 		url = "https://%s/healthz"
 	}
-	if err := c.waitForAnswer(ctx, p, fmt.Sprintf(url, c.Ports.address(component))); err != nil {
-		return err
-	}
-	c.Log("%s on %s is healthy after %s", component, c.Ports.address(component), since(start))
-	return nil
+	return func() error {
+		if err := c.waitForAnswer(ctx, p, fmt.Sprintf(url, c.Ports.address(name))); err != nil {
+			return err
+		}
+		c.Log("%s on %s is healthy after %s", name, c.Ports.address(name), since(start))
+		return nil
+	}, nil
 }
 
 // waitForPort waits until nobody has the port of a component. That of one which was stopped is free only
@@ -308,7 +382,15 @@ func (c *Cluster) Start(ctx context.Context, component string, gates map[string]
 	case Containerd:
 		return c.node().boot(ctx)
 	}
-	return controlPlane{c}.startComponent(ctx, component, gates)
+	one, component, err := c.controlPlaneOf(component)
+	if err != nil {
+		return err
+	}
+	wait, err := one.launch(ctx, component, gates)
+	if err != nil {
+		return err
+	}
+	return wait()
 }
 
 // StartOther starts one more program, which ends with the cluster.

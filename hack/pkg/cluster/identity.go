@@ -17,6 +17,7 @@ limitations under the License.
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"crypto"
 	"crypto/ecdsa"
@@ -104,6 +105,8 @@ type identity struct {
 	file, name    string
 	groups, hosts []string
 	frontProxy    bool
+	// server is the API server of a user, the first one if it is empty.
+	server string
 }
 
 // identities are as in a cluster of kubeadm's, and those who are not part of Kubernetes.
@@ -120,13 +123,18 @@ func (c *Cluster) identities() []identity {
 		{file: c.pki(Scheduler), name: Scheduler, hosts: local},
 		{file: c.pki(kubeletClient), name: "kube-apiserver-kubelet-client", groups: []string{"system:masters"}},
 		{file: c.pki(frontProxyClient), name: frontProxyClient, frontProxy: true},
-		{file: c.Kubeconfig(), name: "kubernetes-admin", groups: []string{"system:masters"}},
 	}
 	user := func(component, name string, groups ...string) {
 		all = append(all, identity{file: c.ComponentKubeconfig(component), name: name, groups: groups})
 	}
-	user(ControllerManager, "system:kube-controller-manager")
-	user(Scheduler, "system:kube-scheduler")
+	for i, one := range c.controlPlanes() {
+		server := one.of(APIServer)
+		all = append(all,
+			identity{file: c.MemberKubeconfig(i + 1), name: "kubernetes-admin", groups: []string{"system:masters"}, server: server},
+			identity{file: c.ComponentKubeconfig(one.of(ControllerManager)), name: "system:kube-controller-manager", server: server},
+			identity{file: c.ComponentKubeconfig(one.of(Scheduler)), name: "system:kube-scheduler", server: server},
+		)
+	}
 	user(Kwok, Kwok)
 	user(Driver, Driver)
 	if c.Options.Services {
@@ -177,7 +185,7 @@ func (c *Cluster) writeIdentities(context.Context) error {
 			continue
 		}
 		config := clientcmdapi.NewConfig()
-		config.Clusters[c.id()] = &clientcmdapi.Cluster{Server: "https://" + c.Ports.address(APIServer), CertificateAuthorityData: ca.pem()}
+		config.Clusters[c.id()] = &clientcmdapi.Cluster{Server: "https://" + c.Ports.address(cmp.Or(i.server, APIServer)), CertificateAuthorityData: ca.pem()}
 		config.AuthInfos[i.name] = &clientcmdapi.AuthInfo{ClientCertificateData: cert, ClientKeyData: key}
 		config.Contexts[c.id()] = &clientcmdapi.Context{Cluster: c.id(), AuthInfo: i.name}
 		config.CurrentContext = c.id()

@@ -67,10 +67,7 @@ func (c *Cluster) node() realNode { return realNode{c, 0} }
 // of is the name of what each node has one of: its components, their logs and files. The first node has the
 // name itself.
 func (n realNode) of(name string) string {
-	if n.index == 0 {
-		return name
-	}
-	return name + "-" + strconv.Itoa(n.index+1)
+	return numbered(name, n.index)
 }
 
 func (n realNode) name() string { return n.of(RealNode) }

@@ -80,7 +80,7 @@ func (c *Cluster) up(ctx context.Context) error {
 	c.state = state{Options: opts, Ports: ports{}, Processes: processes{dir: opts.Dir}}
 	steps := []func(context.Context) error{c.findVersion, c.prepareFolder, c.prepareMachine, c.buildTools, c.choosePorts, c.choosePodSubnet}
 	if !opts.Bare {
-		steps = append(steps, c.writeIdentities, controlPlane{c}.up)
+		steps = append(steps, c.writeIdentities, c.startControlPlanes)
 	}
 	steps = append(steps, c.startRealNodes)
 	if !opts.Bare {
@@ -221,12 +221,14 @@ func (c *Cluster) down(ctx context.Context) error {
 	// The kubelet first: it would start again what is stopped below it. Containerd is process 1 of a
 	// namespace, in which everything ends with it.
 	for _, name := range []string{Kubelet, Driver, Kwok, Scheduler, ControllerManager, Containerd, APIServer, Etcd} {
-		if p := c.Processes.find(name); p != nil {
-			grace := 3 * time.Second
-			if name == Containerd {
-				grace = 0
+		for i := range max(1, c.Options.ControlPlanes, c.Options.RealNodes) {
+			if p := c.Processes.find(numbered(name, i)); p != nil {
+				grace := 3 * time.Second
+				if name == Containerd {
+					grace = 0
+				}
+				note(p.stop(ctx, grace))
 			}
-			note(p.stop(ctx, grace))
 		}
 	}
 	note(c.Processes.killRest(ctx, []string{c.Options.Bin, tools.Dir(c.Options.Repo), c.Own("")}, c.Log))
