@@ -32,6 +32,7 @@ case "${1:-}" in
 docker)
   docker version >/dev/null 2>&1 || command -v dockerd >/dev/null || missing+=(docker.io)
   command -v mmdebstrap >/dev/null || missing+=(mmdebstrap)
+  pkg-config --exists libseccomp 2>/dev/null || missing+=(pkg-config libseccomp-dev)
   ;;
 generators)
   command -v protoc >/dev/null || missing+=(protobuf-compiler)
