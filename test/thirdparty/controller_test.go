@@ -55,8 +55,12 @@ type controller struct {
 	module string
 	// namespace and account are those of its service account.
 	namespace, account string
-	// args are its arguments besides that for its configuration.
-	args []string
+	// args are its arguments besides that for its configuration. With noConfig there is no such argument:
+	// then "HEALTH" in them is the address at which it says that it is ready.
+	args     []string
+	noConfig bool
+	// env is more of its environment.
+	env []string
 	// certificates is a folder of the machine where it wants a certificate for its metrics, whatever is
 	// configured. It gets an /etc of its own with that.
 	certificates string
@@ -235,12 +239,18 @@ func (e *env) start(c controller, dir, health string) error {
 	if err != nil {
 		return err
 	}
-	args := append([]string{filepath.Join(tools.Dir(repo), c.name), "--config=" + filepath.Join(dir, "config.yaml")}, c.args...)
+	args := []string{filepath.Join(tools.Dir(repo), c.name)}
+	if !c.noConfig {
+		args = append(args, "--config="+filepath.Join(dir, "config.yaml"))
+	}
+	for _, arg := range c.args {
+		args = append(args, strings.ReplaceAll(arg, "HEALTH", health))
+	}
 	if c.certificates != "" {
 		args = append([]string{"unshare", "--mount", "sh", "-c", ownEtc, c.certificates, dir}, args...)
 	}
 	cmd := exec.Command(args[0], args[1:]...)
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+filepath.Join(dir, "kubeconfig"))
+	cmd.Env = slices.Concat(os.Environ(), []string{"KUBECONFIG=" + filepath.Join(dir, "kubeconfig")}, c.env)
 	cmd.Stdout, cmd.Stderr = log, log
 	// Also if the test is killed.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

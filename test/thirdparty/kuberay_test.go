@@ -1,0 +1,190 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package thirdparty
+
+import (
+	"cmp"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+var rayJobs = schema.GroupVersionResource{Group: "ray.io", Version: "v1", Resource: "rayjobs"}
+
+// kubeRayController is KubeRay's operator. It asks Ray about jobs at a Service of the cluster, through an
+// HTTP proxy.
+func kubeRayController(proxy string) controller {
+	return controller{
+		name:      "ray-operator",
+		module:    "github.com/ray-project/kuberay/ray-operator",
+		namespace: metav1.NamespaceDefault,
+		account:   "kuberay-operator",
+		noConfig:  true,
+		args:      []string{"--enable-leader-election=false", "--metrics-addr=0", "--health-probe-bind-address=HEALTH"},
+		env:       []string{"HTTP_PROXY=" + proxy},
+	}
+}
+
+// dashboards answer for that of Ray in each RayCluster: no Ray runs on simulated nodes.
+type dashboards struct {
+	sync.Mutex
+	// jobs have the status of the Ray job in a RayCluster, for those that do not run any more.
+	jobs map[string]string
+}
+
+func newDashboards(t *testing.T) (d *dashboards, url string) {
+	t.Helper()
+	d = &dashboards{jobs: map[string]string{}}
+	server := httptest.NewServer(d)
+	t.Cleanup(server.Close)
+	return d, server.URL
+}
+
+// ServeHTTP says what has become of a Ray job, whatever is asked.
+func (d *dashboards) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	d.Lock()
+	defer d.Unlock()
+	rayCluster, _, _ := strings.Cut(r.Host, "-head-svc")
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = fmt.Fprintf(w, `{"status": %q}`, cmp.Or(d.jobs[rayCluster], "RUNNING"))
+}
+
+func (d *dashboards) end(rayCluster, status string) {
+	d.Lock()
+	defer d.Unlock()
+	d.jobs[rayCluster] = status
+}
+
+// TestRayJob covers a claim that is generated for each RayJob. Its pods have it through their RayCluster, and so
+// have those of each RayCluster that comes after it. There are two devices.
+func TestRayJob(t *testing.T) {
+	rays, proxy := newDashboards(t)
+	e := newEnv(t, kubeRayController(proxy))
+	e.devices(2)
+	e.apply(example("raycluster-role.yaml"))
+	e.apply(example("rayjob-role.yaml"))
+	e.apply("testdata/rayjob-template.yaml")
+	e.rayJobs("one", "two")
+	claims := e.groups(2, 3, rayJobOf)
+	for job, c := range claims {
+		if c.Owner.Kind != "RayJob" || c.Owner.Name != job || c.Consumers[0].Resource != rayJobs.Resource {
+			t.Errorf("claim %s of RayJob %s belongs to %+v, and is reserved for %+v", c.Name, job, c.Owner, c.Consumers)
+		}
+	}
+	e.showClaims()
+	unchanged := func() {
+		t.Helper()
+		for job, c := range e.groups(2, 3, rayJobOf) {
+			if old := claims[job]; c.UID != old.UID || c.Devices[0] != old.Devices[0] {
+				t.Errorf("RayJob %s had %+v, and has %+v", job, old, c)
+			}
+		}
+	}
+	free := func(job string) {
+		t.Helper()
+		e.eventually("the device of RayJob "+job+" is free", func() error {
+			if c := e.claims()[claims[job].Name]; c.ClaimStatus == nil || !c.Free() {
+				return fmt.Errorf("%+v", c.ClaimStatus)
+			}
+			return nil
+		})
+	}
+
+	// Suspended is not finished.
+	first := e.rayJobIs("one", "Running")
+	e.kubectl("patch", "rayjob", "one", "--type=merge", `--patch={"spec":{"suspend":true}}`)
+	e.rayJobIs("one", "Suspended")
+	e.pods("job=one", 0)
+	if c := e.claims()[claims["one"].Name]; c.ClaimStatus == nil || !c.ReservedForAnyPod || len(c.Workloads()) != 1 {
+		t.Errorf("RayJob one is suspended, its claim is %+v", c.ClaimStatus)
+	}
+	e.kubectl("patch", "rayjob", "one", "--type=merge", `--patch={"spec":{"suspend":false}}`)
+	unchanged()
+
+	// After a failure it is tried again.
+	second := e.rayJobIs("one", "Running", first)
+	rays.end(second, "FAILED")
+	third := e.rayJobIs("one", "Running", first, second)
+	unchanged()
+
+	// The next one gets the device of one that is done, although the two exist.
+	e.rayJobs("three")
+	e.eventually("RayJob three waits for devices", func() error {
+		n, err := e.CountPods(e.ctx, e.namespace, "job=three")
+		if err == nil && (n.All == 0 || n.Bound > 0 || n.Waiting == "") {
+			err = fmt.Errorf("%+v", n)
+		}
+		return err
+	})
+	rays.end(e.rayJobIs("two", "Running"), "SUCCEEDED")
+	e.rayJobIs("two", "Complete")
+	e.pods("job=two", 0)
+	free("two")
+	e.pods("job=three", 3)
+	rays.end(third, "FAILED")
+	e.rayJobIs("one", "Failed")
+	free("one")
+
+	e.kubectl("delete", "rayjobs", "--all")
+	e.noClaims()
+}
+
+// rayJobOf is the RayJob of a pod, by a label of the manifest's.
+func rayJobOf(pod *corev1.Pod) string { return pod.Labels["job"] }
+
+// rayJobs creates RayJobs, each with a head and two workers.
+func (e *env) rayJobs(names ...string) {
+	e.Helper()
+	manifest, err := os.ReadFile("testdata/rayjob.yaml")
+	if err != nil {
+		e.Fatal(err)
+	}
+	for _, name := range names {
+		if _, err := e.tryKubectl(strings.ReplaceAll(string(manifest), "NAME", name), "apply", "--filename=-"); err != nil {
+			e.Fatal(err)
+		}
+	}
+}
+
+// rayJobIs waits until a RayJob has a status, with a RayCluster that is none of those that it had before, and
+// returns the name of that.
+func (e *env) rayJobIs(name, want string, before ...string) (rayCluster string) {
+	e.Helper()
+	e.eventually("RayJob "+name+" is "+want, func() error {
+		object, err := e.Dynamic.Resource(rayJobs).Namespace(e.namespace).Get(e.ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		status, _, _ := unstructured.NestedString(object.Object, "status", "jobDeploymentStatus")
+		rayCluster, _, _ = unstructured.NestedString(object.Object, "status", "rayClusterName")
+		if status != want || slices.Contains(before, rayCluster) {
+			return fmt.Errorf("it is %s, with RayCluster %q", status, rayCluster)
+		}
+		return nil
+	})
+	return rayCluster
+}
