@@ -164,7 +164,7 @@ test-faults: need-root ## Components that are killed, hang or leak. STEP_CLOCK=1
 	@STEP_CLOCK="$(STEP_CLOCK)" $(CARRY) test --release "$(RELEASE)" --faults
 
 .PHONY: test-thirdparty
-test-thirdparty: ## JobSet, LeaderWorkerSet and Kueue beside a cluster.
+test-thirdparty: ## Controllers of others, JobSet for one, beside a cluster.
 	@$(CARRY) build --release "$(RELEASE)"
 	@cd test/thirdparty && GOWORK=off go test -count=1 -timeout=60m -v ./...
 

@@ -84,7 +84,7 @@ func TestRoles(t *testing.T) {
 		}
 		got = append(got, rule.Resources[0]+"."+rule.APIGroups[0])
 	}
-	want := []string{"jobsets.jobset.x-k8s.io", "leaderworkersets.leaderworkerset.x-k8s.io", "rayclusters.ray.io", "rayjobs.ray.io", "trainjobs.trainer.kubeflow.org", "workflows.argoproj.io"}
+	want := []string{"jobsets.jobset.x-k8s.io", "leaderworkersets.leaderworkerset.x-k8s.io", "mpijobs.kubeflow.org", "rayclusters.ray.io", "rayjobs.ray.io", "trainjobs.trainer.kubeflow.org", "workflows.argoproj.io"}
 	if slices.Sort(got); !slices.Equal(got, want) {
 		t.Errorf("roles for %v, want %v", got, want)
 	}

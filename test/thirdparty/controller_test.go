@@ -18,6 +18,7 @@ package thirdparty
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -51,14 +52,16 @@ import (
 type controller struct {
 	// name is the folder in hack/tools that pins it, and the program.
 	name string
-	// module has the manifests, in config/default.
-	module string
+	// module has the manifests, in config/default if folder is empty.
+	module, folder string
 	// namespace and account are those of its service account.
 	namespace, account string
 	// args are its arguments besides that for its configuration. With noConfig there is no such argument:
-	// then "HEALTH" in them is the address at which it says that it is ready.
+	// then HEALTH in them stands for the address at which it says that it is ready.
 	args     []string
 	noConfig bool
+	// ready is where it says so if it cannot be told: it has a port of its own for that.
+	ready string
 	// env is more of its environment.
 	env []string
 	// certificates is a folder of the machine where it wants a certificate for its metrics, whatever is
@@ -112,6 +115,11 @@ func (e *env) tryInstall(c controller) error {
 	if err := e.applyAll(objects); err != nil {
 		return err
 	}
+	// Some end when they are not served yet.
+	e.eventually("all kinds are served", func() error {
+		_, err := e.tryKubectl("", "wait", "--for=condition=Established", "customresourcedefinitions", "--all", "--timeout=1m")
+		return err
+	})
 	kubeconfig, err := e.kubeconfig(c)
 	if err != nil {
 		return err
@@ -138,12 +146,13 @@ func (e *env) manifests(c controller) ([]*unstructured.Unstructured, error) {
 	if err != nil {
 		return nil, fmt.Errorf("where is module %s: %w", c.module, err)
 	}
-	kustomize := exec.CommandContext(e.ctx, shared.Kubectl(), "kustomize", "config/default")
+	folder := cmp.Or(c.folder, "config/default")
+	kustomize := exec.CommandContext(e.ctx, shared.Kubectl(), "kustomize", folder)
 	// A path with an @ would be the address of a repository.
 	kustomize.Dir = strings.TrimSpace(string(dir))
 	out, err := kustomize.Output()
 	if err != nil {
-		return nil, fmt.Errorf("kubectl kustomize config/default in %s: %w", kustomize.Dir, err)
+		return nil, fmt.Errorf("kubectl kustomize %s in %s: %w", folder, kustomize.Dir, err)
 	}
 	var objects []*unstructured.Unstructured
 	for decoder := utilyaml.NewYAMLOrJSONDecoder(bytes.NewReader(out), 4096); ; {
@@ -268,7 +277,7 @@ func (e *env) start(c controller, dir, health string) error {
 		if ended.Err() != nil {
 			e.Fatalf("%s ended, see %s: %v", c.name, log.Name(), context.Cause(ended))
 		}
-		response, err := http.Get("http://" + health + "/readyz")
+		response, err := http.Get(cmp.Or(c.ready, "http://"+health+"/readyz"))
 		if err != nil {
 			return err
 		}

@@ -70,17 +70,11 @@ func TestJobSet(t *testing.T) {
 	// Suspended is not finished: each Job goes on with the device that it had.
 	e.patchJobSet(`{"spec":{"suspend":true}}`)
 	e.pods(ofJobSet, 0)
-	for _, c := range e.claims() {
-		if !c.ReservedForAnyPod || len(c.Workloads()) != 1 {
-			t.Errorf("claim %s of a suspended Job: %+v", c.Name, c.ClaimStatus)
-		}
+	for name := range e.claims() {
+		e.held(name)
 	}
 	e.patchJobSet(`{"spec":{"suspend":false}}`)
-	for job, c := range e.groups(8, 3, controllerOf) {
-		if old := second[job]; c.UID != old.UID || c.Devices[0] != old.Devices[0] {
-			t.Errorf("before it was suspended, Job %s had %+v, now %+v", job, old, c)
-		}
-	}
+	e.same(second, e.groups(8, 3, controllerOf))
 
 	e.kubectl("delete", "jobset", "training")
 	e.noClaims()
@@ -107,12 +101,8 @@ func TestJobSetNamed(t *testing.T) {
 	}
 	e.end(corev1.PodSucceeded, ofJobSet)
 	e.completed()
-	e.eventually("the devices are free, though the JobSet exists", func() error {
-		if c := e.claims()["training"]; !c.Free() {
-			return fmt.Errorf("%+v", c.ClaimStatus)
-		}
-		return nil
-	})
+	// The JobSet exists.
+	e.free("training")
 }
 
 func (e *env) jobSet() *unstructured.Unstructured {

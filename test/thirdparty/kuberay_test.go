@@ -21,13 +21,11 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -87,52 +85,32 @@ func TestRayJob(t *testing.T) {
 	e.devices(2)
 	e.apply(example("raycluster-role.yaml"))
 	e.apply(example("rayjob-role.yaml"))
-	e.apply("testdata/rayjob-template.yaml")
-	e.rayJobs("one", "two")
-	claims := e.groups(2, 3, rayJobOf)
+	e.applyEach("testdata/rayjob.yaml", "one", "two")
+	claims := e.groups(2, 3, jobOf)
 	for job, c := range claims {
 		if c.Owner.Kind != "RayJob" || c.Owner.Name != job || c.Consumers[0].Resource != rayJobs.Resource {
 			t.Errorf("claim %s of RayJob %s belongs to %+v, and is reserved for %+v", c.Name, job, c.Owner, c.Consumers)
 		}
 	}
 	e.showClaims()
-	unchanged := func() {
-		t.Helper()
-		for job, c := range e.groups(2, 3, rayJobOf) {
-			if old := claims[job]; c.UID != old.UID || c.Devices[0] != old.Devices[0] {
-				t.Errorf("RayJob %s had %+v, and has %+v", job, old, c)
-			}
-		}
-	}
-	free := func(job string) {
-		t.Helper()
-		e.eventually("the device of RayJob "+job+" is free", func() error {
-			if c := e.claims()[claims[job].Name]; c.ClaimStatus == nil || !c.Free() {
-				return fmt.Errorf("%+v", c.ClaimStatus)
-			}
-			return nil
-		})
-	}
 
 	// Suspended is not finished.
 	first := e.rayJobIs("one", "Running")
 	e.kubectl("patch", "rayjob", "one", "--type=merge", `--patch={"spec":{"suspend":true}}`)
 	e.rayJobIs("one", "Suspended")
 	e.pods("job=one", 0)
-	if c := e.claims()[claims["one"].Name]; c.ClaimStatus == nil || !c.ReservedForAnyPod || len(c.Workloads()) != 1 {
-		t.Errorf("RayJob one is suspended, its claim is %+v", c.ClaimStatus)
-	}
+	e.held(claims["one"].Name)
 	e.kubectl("patch", "rayjob", "one", "--type=merge", `--patch={"spec":{"suspend":false}}`)
-	unchanged()
+	e.same(claims, e.groups(2, 3, jobOf))
 
 	// After a failure it is tried again.
 	second := e.rayJobIs("one", "Running", first)
 	rays.end(second, "FAILED")
 	third := e.rayJobIs("one", "Running", first, second)
-	unchanged()
+	e.same(claims, e.groups(2, 3, jobOf))
 
 	// The next one gets the device of one that is done, although the two exist.
-	e.rayJobs("three")
+	e.applyEach("testdata/rayjob.yaml", "three")
 	e.eventually("RayJob three waits for devices", func() error {
 		n, err := e.CountPods(e.ctx, e.namespace, "job=three")
 		if err == nil && (n.All == 0 || n.Bound > 0 || n.Waiting == "") {
@@ -143,31 +121,14 @@ func TestRayJob(t *testing.T) {
 	rays.end(e.rayJobIs("two", "Running"), "SUCCEEDED")
 	e.rayJobIs("two", "Complete")
 	e.pods("job=two", 0)
-	free("two")
+	e.free(claims["two"].Name)
 	e.pods("job=three", 3)
 	rays.end(third, "FAILED")
 	e.rayJobIs("one", "Failed")
-	free("one")
+	e.free(claims["one"].Name)
 
 	e.kubectl("delete", "rayjobs", "--all")
 	e.noClaims()
-}
-
-// rayJobOf is the RayJob of a pod, by a label of the manifest's.
-func rayJobOf(pod *corev1.Pod) string { return pod.Labels["job"] }
-
-// rayJobs creates RayJobs, each with a head and two workers.
-func (e *env) rayJobs(names ...string) {
-	e.Helper()
-	manifest, err := os.ReadFile("testdata/rayjob.yaml")
-	if err != nil {
-		e.Fatal(err)
-	}
-	for _, name := range names {
-		if _, err := e.tryKubectl(strings.ReplaceAll(string(manifest), "NAME", name), "apply", "--filename=-"); err != nil {
-			e.Fatal(err)
-		}
-	}
 }
 
 // rayJobIs waits until a RayJob has a status, with a RayCluster that is none of those that it had before, and

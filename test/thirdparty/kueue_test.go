@@ -18,7 +18,6 @@ package thirdparty
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -70,19 +69,6 @@ func TestKueue(t *testing.T) {
 			t.Errorf("while Job %s runs, its claim is %+v", job, c.ClaimStatus)
 		}
 	}
-	free := func(claim string) {
-		t.Helper()
-		e.eventually("the device of claim "+claim+" is free", func() error {
-			c, found := e.claims()[claim]
-			if !found {
-				return errors.New("it is gone")
-			}
-			if !c.Free() {
-				return fmt.Errorf("%+v", c.ClaimStatus)
-			}
-			return nil
-		})
-	}
 	create("low")
 	running("low")
 	create("high")
@@ -98,12 +84,12 @@ func TestKueue(t *testing.T) {
 		return nil
 	})
 	running("high")
-	free("low")
+	e.free("low")
 	e.showClaims()
 
 	e.end(corev1.PodSucceeded, "batch.kubernetes.io/job-name=high")
 	running("low")
-	free("high")
+	e.free("high")
 	e.end(corev1.PodSucceeded, "batch.kubernetes.io/job-name=low")
-	free("low")
+	e.free("low")
 }

@@ -203,6 +203,21 @@ func (e *env) apply(manifest string) {
 	})
 }
 
+// applyEach applies a manifest once for each name, which replaces NAME in it.
+func (e *env) applyEach(manifest string, names ...string) {
+	e.Helper()
+	content, err := os.ReadFile(filepath.FromSlash(manifest))
+	if err != nil {
+		e.Fatal(err)
+	}
+	for _, name := range names {
+		e.eventually("apply "+manifest+" as "+name, func() error {
+			_, err := e.tryKubectl(strings.ReplaceAll(string(content), "NAME", name), "apply", "--filename=-")
+			return err
+		})
+	}
+}
+
 // example is a manifest that the documents show.
 func example(name string) string { return filepath.Join(repo, "examples", "reservedfor", name) }
 
@@ -305,6 +320,9 @@ func (e *env) tryGroups(number, size int, groupOf func(*corev1.Pod) string) (map
 	return groups, nil
 }
 
+// jobOf is the job of a pod, by a label of the manifests in testdata.
+func jobOf(pod *corev1.Pod) string { return pod.Labels["job"] }
+
 // controllerOf is the UID of what controls a pod.
 func controllerOf(pod *corev1.Pod) string {
 	if owner := metav1.GetControllerOf(pod); owner != nil {
@@ -333,6 +351,39 @@ func (e *env) claims() map[string]claim {
 		claims[c.Name] = c
 	}
 	return claims
+}
+
+// free waits until a claim that exists has no devices.
+func (e *env) free(name string) {
+	e.Helper()
+	e.eventually("the device of claim "+name+" is free", func() error {
+		c, found := e.claims()[name]
+		if !found {
+			return errors.New("the claim is gone")
+		}
+		if !c.Free() {
+			return fmt.Errorf("%+v", c.ClaimStatus)
+		}
+		return nil
+	})
+}
+
+// held checks that a claim has its devices, for one workload.
+func (e *env) held(name string) {
+	e.Helper()
+	if c, found := e.claims()[name]; !found || !c.ReservedForAnyPod || len(c.Workloads()) != 1 {
+		e.Errorf("claim %s exists: %t, its status is %+v", name, found, c.ClaimStatus)
+	}
+}
+
+// same checks that groups have the claims and devices that they had before.
+func (e *env) same(before, now map[string]claim) {
+	e.Helper()
+	for group, c := range now {
+		if old := before[group]; c.UID != old.UID || c.Devices[0] != old.Devices[0] {
+			e.Errorf("before, %s had %+v, and now %+v", group, old, c)
+		}
+	}
 }
 
 // noClaims waits until no claim is left: all devices are free then.
