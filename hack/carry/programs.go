@@ -74,7 +74,7 @@ func (p programs) build(ctx context.Context) error {
 	}
 	return binaries.Build(ctx, binaries.Options{
 		Tree: dir, Bin: p.bin(), LogFile: p.bin() + ".log",
-		Names:   []string{cluster.APIServer, cluster.ControllerManager, cluster.Scheduler, cluster.Kubelet, cluster.Proxy, "kubectl"},
+		Names:   []string{cluster.APIServer, cluster.ControllerManager, cluster.Scheduler, cluster.Kubelet, cluster.Proxy, "kubeadm", "kubectl"},
 		Version: p.Release.Version, Commit: commit, Date: p.Release.Date(), Log: p.Log,
 	})
 }

@@ -98,18 +98,21 @@ func runSpecial(ctx context.Context, release string, parts []func(context.Contex
 	return nil
 }
 
-// kubeadmPart tests a release for this machine: kubeadm init with it, and reset.
+// kubeadmPart tests a release for this machine: kubeadm init with it and reset, and kubeadm upgrade from the
+// unpatched one.
 func kubeadmPart(_ context.Context, r *testRun) ([]testrun.Job, error) {
-	return r.releaseTests(nil, testplan.ClusterPackage, testrun.Job{
-		Env:   []string{"KUBEADM_RELEASE=" + r.releaseDir()},
-		Flags: []string{"timeout=20m"}, Only: []string{"TestKubeadm"},
+	unpatched := programs{Tree: r.Tree}
+	return r.releaseTests(unpatched.build, testplan.ClusterPackage, testrun.Job{
+		Env:   []string{"KUBEADM_RELEASE=" + r.releaseDir(), "UNPATCHED_BIN=" + unpatched.bin()},
+		Flags: []string{"timeout=40m"}, Only: []string{"TestKubeadm", "TestKubeadmUpgrade"},
 	})
 }
 
 // kindPart tests a release for this machine as a node image of kind.
 func kindPart(_ context.Context, r *testRun) ([]testrun.Job, error) {
 	needed := append([]string{"coredns", "etcd", "kind"}, tools.Node...)
-	return r.releaseTests(needed, testplan.ClusterPackage+"/kind", testrun.Job{
+	build := func(ctx context.Context) error { return tools.Build(ctx, r.Repo, needed, r.Log) }
+	return r.releaseTests(build, testplan.ClusterPackage+"/kind", testrun.Job{
 		Env:   []string{"KIND_RELEASE=" + r.releaseDir()},
 		Flags: []string{"timeout=60m"},
 	})
@@ -129,13 +132,11 @@ func (r *testRun) modulesDir() string { return filepath.Join(r.Output, "modules-
 // releaseDir is not that of a release that somebody made with "make release".
 func (r *testRun) releaseDir() string { return filepath.Join(r.Output, "release-test") }
 
-// releaseTests is clusterTests with a release for this machine, and tools.
-func (r *testRun) releaseTests(needed []string, pkg string, j testrun.Job) ([]testrun.Job, error) {
+// releaseTests is clusterTests with a release for this machine, and what build makes besides.
+func (r *testRun) releaseTests(build func(context.Context) error, pkg string, j testrun.Job) ([]testrun.Job, error) {
 	return r.clusterTests(pkg, j, func(ctx context.Context) error {
-		if len(needed) > 0 {
-			if err := tools.Build(ctx, r.Repo, needed, r.Log); err != nil {
-				return err
-			}
+		if err := build(ctx); err != nil {
+			return err
 		}
 		return subcommand(ctx, "release", "--release", r.Release.Name, "--arch", runtime.GOARCH, "--output", r.releaseDir(), "--untested")
 	})

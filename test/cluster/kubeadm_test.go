@@ -20,11 +20,13 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -54,11 +56,96 @@ type kubeadmNode struct {
 	release string
 	// bin has the programs of the release.
 	bin string
+	// before is the machine as it was.
+	before string
 }
 
 // TestKubeadm takes a release home: kubeadm init with its binaries, images and configuration, a Job whose
 // pods share a claim, and kubeadm reset, after which the machine is as before.
 func TestKubeadm(t *testing.T) {
+	k := newKubeadmNode(t)
+	k.use(k.bin)
+	client := k.init(stamp)
+	version, err := client.Discovery().ServerVersion()
+	if err != nil || version.GitVersion != stamp {
+		t.Errorf("want an API server of version %s, got %v, %v", stamp, version, err)
+	}
+	checkStaticPods(t, client, stamp, "")
+	k.checkProxy(client)
+	checkImport(t, k.Cluster)
+	k.startDriver()
+	k.startNodes(client, 20)
+	k.demo(client)
+	k.end()
+}
+
+// TestKubeadmUpgrade takes a node from upstream to a release with kubeadm upgrade, and turns the gates on after
+// that, as the documents say. A pod with a claim keeps running.
+func TestKubeadmUpgrade(t *testing.T) {
+	unpatched := os.Getenv(unpatchedBin)
+	upstream, _, _ := strings.Cut(stamp, "+")
+	var images []image.Image
+	for _, name := range components[:3] {
+		images = append(images, image.Image{
+			Names:    []string{"registry.k8s.io/" + name + ":" + upstream},
+			Programs: map[string]string{"/usr/local/bin/" + name: filepath.Join(unpatched, name)},
+		})
+	}
+	k := newKubeadmNode(t, images...)
+	k.use(unpatched)
+	// The image of kube-proxy needs more than that program, and no pod here needs kube-proxy.
+	client := k.init(upstream, "--skip-phases=addon/kube-proxy")
+	checkStaticPods(t, client, upstream, "")
+	k.startDriver()
+	e := &env{T: t, Client: client, ctx: t.Context(), namespace: "kubeadm-upgrade"}
+	must(t, client.NewNamespace(e.ctx, e.namespace))
+	e.claim("early", e.devices(1, "real"), nil)
+	e.job("early", 1, cluster.PodSpec("early", ""), nil)
+	e.running("early", 1)
+	before := e.podUIDs(map[string]int{"early": 1})
+	unchanged := func() {
+		t.Helper()
+		e.keepRunning(before, nil)
+		for name, pod := range e.pods("early") {
+			if n := pod.Status.ContainerStatuses[0].RestartCount; n > 0 {
+				t.Errorf("pod %s was restarted %d times", name, n)
+			}
+		}
+	}
+
+	k.use(k.bin)
+	file := filepath.Join(k.Options.Dir, "config", "upgrade.yaml")
+	must(t, os.WriteFile(file, []byte(`apiVersion: kubeadm.k8s.io/v1beta4
+kind: UpgradeConfiguration
+apply:
+  kubernetesVersion: `+stamp+`
+  imagePullPolicy: Never
+  ignorePreflightErrors: [SystemVerification, CreateJob, CoreDNSMigration, CoreDNSUnsupportedPlugins]
+  skipPhases: [addon]
+`), 0o600))
+	// The Job that it would create has an image that is not made from Kubernetes, and there is no CoreDNS.
+	k.kubeadm("upgrade", "apply", "--yes", "--config="+file)
+	k.restartKubelet(client)
+	checkStaticPods(t, client, stamp, "")
+	unchanged()
+
+	file = k.writeConfig(stamp)
+	k.kubeadm("init", "phase", "upload-config", "all", "--config="+file)
+	k.kubeadm("upgrade", "node", "phase", "kubelet-config")
+	k.restartKubelet(client)
+	k.kubeadm("init", "phase", "control-plane", "all", "--config="+file)
+	checkStaticPods(t, client, stamp, gate+"=true")
+	unchanged()
+	// Not before: kubeadm refuses nodes whose kubelet has no version.
+	k.startNodes(client, 20)
+	k.demo(client)
+	unchanged()
+	k.end()
+}
+
+// newKubeadmNode is a node with the images of a release and more, on which nothing of Kubernetes runs.
+func newKubeadmNode(t *testing.T, more ...image.Image) *kubeadmNode {
+	t.Helper()
 	release := os.Getenv(kubeadmRelease)
 	if release == "" {
 		t.Skip("it needs a release: make test-kubeadm")
@@ -81,10 +168,10 @@ func TestKubeadm(t *testing.T) {
 	}
 	opts.Bare, opts.SimulatedNodes, opts.Archives = true, 0, archives
 	opts.Private = []string{"/etc/kubernetes", "/usr/libexec/kubernetes", "/var/lib/etcd"}
-	opts.Images = []image.Image{
+	opts.Images = append([]image.Image{
 		{Names: []string{cluster.ShellImage}, Shell: true, Command: []string{"sh"}},
 		{Names: []string{"registry.k8s.io/etcd:" + etcdTag(t)}, Programs: map[string]string{"/usr/local/bin/etcd": filepath.Join(tools.Dir(repo), "etcd")}},
-	}
+	}, more...)
 
 	before := machine(t)
 	c, err := cluster.New(opts, logf)
@@ -92,28 +179,38 @@ func TestKubeadm(t *testing.T) {
 	must(t, c.Down(ctx))
 	_, err = c.Up(ctx)
 	must(t, err)
-	defer func() { must(t, c.Down(context.Background())) }()
-	k := &kubeadmNode{t, c, release, opts.Bin}
-	client := k.init()
+	t.Cleanup(func() { must(t, c.Down(context.Background())) })
+	return &kubeadmNode{t, c, release, opts.Bin, before}
+}
 
-	version, err := client.Discovery().ServerVersion()
-	if err != nil || version.GitVersion != stamp {
-		t.Errorf("want an API server of version %s, got %v, %v", stamp, version, err)
-	}
-	checkStaticPods(t, client)
-	k.checkProxy(client)
-	checkImport(t, c)
-	k.startNodes(client, 20)
+// demo tells the story of "make demo".
+func (k *kubeadmNode) demo(client *cluster.Client) {
+	k.Helper()
 	var out strings.Builder
-	if err := demo.RunOn(ctx, client, demo.Options{Pods: 100, Timeout: 10 * time.Minute, Out: &out}); err != nil {
-		t.Errorf("%v after\n%s", err, out.String())
+	if err := demo.RunOn(k.Context(), client, demo.Options{Pods: 100, Timeout: 10 * time.Minute, Out: &out}); err != nil {
+		k.Errorf("%v after\n%s", err, out.String())
 	}
-	t.Logf("the demo:\n%s", out.String())
+	k.Logf("the demo:\n%s", out.String())
+}
+
+// end undoes all of it.
+func (k *kubeadmNode) end() {
+	k.Helper()
 	k.reset()
-	must(t, c.Down(ctx))
-	if after := machine(t); after != before {
-		t.Errorf("the machine is not as before:\n%s", difference(before, after))
+	must(k.T, k.Down(k.Context()))
+	if after := machine(k.T); after != k.before {
+		k.Errorf("the machine is not as before:\n%s", difference(k.before, after))
 	}
+}
+
+// programs is the folder of the programs that are installed.
+func (k *kubeadmNode) programs() string { return filepath.Join(k.Options.Dir, "programs") }
+
+// use installs programs. Those that run go on.
+func (k *kubeadmNode) use(bin string) {
+	k.Helper()
+	must(k.T, os.RemoveAll(k.programs()))
+	must(k.T, os.Symlink(bin, k.programs()))
 }
 
 func must(t *testing.T, err error) {
@@ -140,23 +237,21 @@ func (k *kubeadmNode) root(path string) string {
 func (k *kubeadmNode) kubeadm(args ...string) {
 	k.Helper()
 	// It asks the kubelet for its version.
-	command := append([]string{"env", "PATH=" + k.bin + ":" + os.Getenv("PATH"), filepath.Join(k.bin, "kubeadm")}, args...)
+	command := append([]string{"env", "PATH=" + k.programs() + ":" + os.Getenv("PATH"), filepath.Join(k.programs(), "kubeadm")}, args...)
 	if out, err := k.RunInNode(k.Context(), command...); err != nil {
 		k.Fatalf("%v\n%s", err, out)
 	}
 }
 
 // init starts the control plane, and returns a client of its administrator.
-func (k *kubeadmNode) init() *cluster.Client {
+func (k *kubeadmNode) init(version string, flags ...string) *cluster.Client {
 	k.Helper()
-	file := filepath.Join(k.Options.Dir, "config", "kubeadm.yaml")
-	must(k.T, os.WriteFile(file, k.config(), 0o600))
 	// What a service manager does on other nodes: it starts the kubelet as soon as kubeadm has configured
 	// it, and whenever it ends.
 	args, err := k.InNode("sh", "-c", `while true; do
   if [ -s /var/lib/kubelet/config.yaml ] && [ -s /var/lib/kubelet/kubeadm-flags.env ]; then
     . /var/lib/kubelet/kubeadm-flags.env
-    `+k.bin+`/kubelet --config=/var/lib/kubelet/config.yaml --kubeconfig=/etc/kubernetes/kubelet.conf \
+    `+k.programs()+`/kubelet --config=/var/lib/kubelet/config.yaml --kubeconfig=/etc/kubernetes/kubelet.conf \
       --bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf $KUBELET_KUBEADM_ARGS || true
   fi
   sleep 0.5
@@ -165,7 +260,7 @@ done`)
 	must(k.T, k.StartOther(cluster.Kubelet, args))
 	// It checks the bridge of a network that this node does not have, and version 1 of control groups is
 	// something to which the kubelet's configuration agrees, but it wants to hear it, too.
-	k.kubeadm("init", "--config="+file, "--ignore-preflight-errors=SystemVerification")
+	k.kubeadm(append([]string{"init", "--config=" + k.writeConfig(version), "--ignore-preflight-errors=SystemVerification"}, flags...)...)
 
 	config, err := clientcmd.BuildConfigFromFlags("", k.root(kubeadmAdmin))
 	must(k.T, err)
@@ -182,9 +277,34 @@ done`)
 	return client
 }
 
-// config is that of the release with what this machine needs: its addresses, and a node without systemd
-// whose images cannot be pulled.
-func (k *kubeadmNode) config() []byte {
+// restartKubelet ends the kubelet, which starts again, and waits until the node has the installed one.
+func (k *kubeadmNode) restartKubelet(client *cluster.Client) {
+	k.Helper()
+	start := metav1.Now()
+	if out, err := k.RunInNode(k.Context(), "pkill", "-x", "kubelet"); err != nil {
+		k.Fatalf("%v\n%s", err, out)
+	}
+	e := &env{T: k.T, Client: client, ctx: k.Context()}
+	e.eventually("the node has the kubelet of "+stamp, func() error {
+		node, err := client.CoreV1().Nodes().Get(e.ctx, cluster.RealNode, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if version := node.Status.NodeInfo.KubeletVersion; version != stamp {
+			return fmt.Errorf("it has %s", version)
+		}
+		for _, condition := range node.Status.Conditions {
+			if condition.Type == corev1.NodeReady && condition.Status == corev1.ConditionTrue && !condition.LastHeartbeatTime.Before(&start) {
+				return nil
+			}
+		}
+		return fmt.Errorf("conditions %v", node.Status.Conditions)
+	})
+}
+
+// writeConfig writes the configuration of the release with what this machine needs: its addresses, and a node
+// without systemd whose images cannot be pulled. That for a version of upstream's has no gates.
+func (k *kubeadmNode) writeConfig(version string) (file string) {
 	k.Helper()
 	content, err := os.ReadFile(filepath.Join(k.release, "kubeadm.yaml"))
 	must(k.T, err)
@@ -206,8 +326,9 @@ func (k *kubeadmNode) config() []byte {
 			},
 		},
 		"ClusterConfiguration": {
-			"networking": map[string]any{"serviceSubnet": k.PodSubnet + ".128.0/17"},
-			"etcd":       map[string]any{"local": map[string]any{"imageTag": etcdTag(k.T)}},
+			"kubernetesVersion": version,
+			"networking":        map[string]any{"serviceSubnet": k.PodSubnet + ".128.0/17"},
+			"etcd":              map[string]any{"local": map[string]any{"imageTag": etcdTag(k.T)}},
 			// Nothing in here asks for names, and its image is not made from Kubernetes.
 			"dns": map[string]any{"disabled": true},
 		},
@@ -234,6 +355,11 @@ func (k *kubeadmNode) config() []byte {
 	for text := range strings.SplitSeq(string(content), "\n---\n") {
 		document := map[string]any{}
 		must(k.T, yaml.UnmarshalStrict([]byte(text), &document))
+		if version != stamp {
+			maps.DeleteFunc(document, func(field string, _ any) bool {
+				return slices.Contains([]string{"apiServer", "controllerManager", "scheduler", "featureGates"}, field)
+			})
+		}
 		kind, _ := document["kind"].(string)
 		merge(document, additions[kind])
 		delete(additions, kind)
@@ -243,7 +369,9 @@ func (k *kubeadmNode) config() []byte {
 		document["kind"] = kind
 		add(document)
 	}
-	return []byte(strings.Join(documents, "---\n"))
+	file = filepath.Join(k.Options.Dir, "config", "kubeadm.yaml")
+	must(k.T, os.WriteFile(file, []byte(strings.Join(documents, "---\n")), 0o600))
+	return file
 }
 
 // merge sets the fields of an object. Those of objects in it are set one by one, lists as a whole.
@@ -258,12 +386,16 @@ func merge(object, fields map[string]any) {
 	}
 }
 
-// startNodes starts the driver, and simulated nodes besides.
-func (k *kubeadmNode) startNodes(client *cluster.Client, simulated int) {
+func (k *kubeadmNode) startDriver() {
 	k.Helper()
 	driver, err := k.DriverArgs(kubeadmAdmin)
 	must(k.T, err)
 	must(k.T, k.StartOther(cluster.Driver, driver))
+}
+
+// startNodes starts simulated nodes besides.
+func (k *kubeadmNode) startNodes(client *cluster.Client, simulated int) {
+	k.Helper()
 	kwok, err := k.KwokArgs(kubeadmAdmin, "127.0.0.1:10247")
 	must(k.T, err)
 	kwok, err = k.InNode(kwok...)
@@ -312,32 +444,34 @@ func (k *kubeadmNode) reset() {
 	}
 }
 
-// checkStaticPods waits until the control plane runs in pods, of the images in the
-// release. The API server has such a pod some time after it began.
-func checkStaticPods(t *testing.T, client *cluster.Client) {
+// checkStaticPods waits until the control plane runs in pods, of the images of a version and with an argument
+// that contains something. The API server has such a pod some time after it began.
+func checkStaticPods(t *testing.T, client *cluster.Client, version, argument string) {
 	t.Helper()
-	tag := ":" + strings.ReplaceAll(stamp, "+", "_")
 	want := map[string]string{}
-	for _, name := range []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler"} {
-		want[name] = "registry.k8s.io/" + name + tag
+	for _, name := range components[:3] {
+		want[name] = "registry.k8s.io/" + name + ":" + strings.ReplaceAll(version, "+", "_")
 	}
 	var seen []string
 	for deadline := time.Now().Add(patience); len(want) > 0 && time.Now().Before(deadline); time.Sleep(time.Second) {
 		pods, err := client.CoreV1().Pods(metav1.NamespaceSystem).List(t.Context(), metav1.ListOptions{FieldSelector: "spec.nodeName=" + cluster.RealNode})
 		if err != nil {
-			t.Fatal(err)
+			// The API server may be one of those that start.
+			seen = []string{err.Error()}
+			continue
 		}
 		seen = nil
 		for _, pod := range pods.Items {
-			name, image := strings.TrimSuffix(pod.Name, "-"+cluster.RealNode), pod.Spec.Containers[0].Image
-			seen = append(seen, fmt.Sprintf("%s %s %s", pod.Name, pod.Status.Phase, image))
-			if pod.Status.Phase == corev1.PodRunning && pod.Annotations[corev1.MirrorPodAnnotationKey] != "" && image == want[name] {
+			name, container := strings.TrimSuffix(pod.Name, "-"+cluster.RealNode), pod.Spec.Containers[0]
+			seen = append(seen, fmt.Sprintf("%s %s %s %v", pod.Name, pod.Status.Phase, container.Image, container.Command))
+			ready := len(pod.Status.ContainerStatuses) > 0 && pod.Status.ContainerStatuses[0].Ready
+			if ready && pod.Annotations[corev1.MirrorPodAnnotationKey] != "" && container.Image == want[name] && strings.Contains(strings.Join(container.Command, " "), argument) {
 				delete(want, name)
 			}
 		}
 	}
 	if len(want) > 0 {
-		t.Errorf("no static pods run with these images: %v; there are:\n%s", want, strings.Join(seen, "\n"))
+		t.Fatalf("no static pods run with these images and %q: %v; there are:\n%s", argument, want, strings.Join(seen, "\n"))
 	}
 }
 
