@@ -20,7 +20,6 @@ import (
 	"fmt"
 	"os"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -84,28 +83,20 @@ func (m *members) at(number int) *env {
 	return &other
 }
 
-// each calls something for each component of a kind.
-func (m *members) each(kind string, do func(name string)) {
-	m.Helper()
-	for number := 1; number <= controlPlanes; number++ {
-		do(cluster.Member(kind, number))
-	}
-}
-
-// leader waits until one of a kind leads that is not another one, and returns its name.
-func (m *members) leader(kind, other string) (leader string) {
+// leader waits until one of a kind leads that is not another one, and returns its number.
+func (m *members) leader(kind string, other int) (leader int) {
 	m.Helper()
 	metric := fmt.Sprintf("leader_election_master_status{name=%q} 1\n", kind)
 	m.eventually("a "+kind+" leads", func() error {
-		leader = ""
-		m.each(kind, func(name string) {
-			metrics, err := shared.Get(m.ctx, fmt.Sprintf("https://127.0.0.1:%d/metrics", shared.Ports[name]))
-			if err == nil && name != other && strings.Contains(metrics, metric) {
-				leader = name
+		leader = 0
+		for number := 1; number <= controlPlanes; number++ {
+			metrics, err := shared.Get(m.ctx, fmt.Sprintf("https://127.0.0.1:%d/metrics", shared.Ports[cluster.Member(kind, number)]))
+			if err == nil && number != other && strings.Contains(metrics, metric) {
+				leader = number
 			}
-		})
-		if leader == "" {
-			return fmt.Errorf("none, besides %q", other)
+		}
+		if leader == 0 {
+			return fmt.Errorf("none, besides number %d", other)
 		}
 		return nil
 	})
@@ -115,13 +106,14 @@ func (m *members) leader(kind, other string) (leader string) {
 // kill kills the leader of a kind, and starts it again when another one leads.
 func (m *members) kill(kind string) {
 	m.Helper()
-	first := m.leader(kind, "")
-	if err := shared.Kill(m.ctx, first); err != nil {
+	first := m.leader(kind, 0)
+	name := cluster.Member(kind, first)
+	if err := shared.Kill(m.ctx, name); err != nil {
 		m.Fatal(err)
 	}
 	next := m.leader(kind, first)
-	m.Logf("%s leads after %s", next, first)
-	if err := shared.Start(m.ctx, first, nil); err != nil {
+	m.Logf("%s leads after %s", cluster.Member(kind, next), name)
+	if err := shared.Start(m.ctx, name, nil); err != nil {
 		m.Fatal(err)
 	}
 }
@@ -191,27 +183,31 @@ func (m *members) uidOf(name string) (uid string) {
 // end. A Job ends and another one starts while one member hangs, or right after two did.
 func (m *members) hang() {
 	for _, count := range []int{1, 2} {
-		first, next := 0, 0
-		leader := m.leader(cluster.Scheduler, "")
-		for number := 1; number <= controlPlanes; number++ {
-			if cluster.Member(cluster.Scheduler, number) == leader {
-				first, next = number, number%controlPlanes+1
-			}
-		}
+		first := m.leader(cluster.Scheduler, 0)
+		next := first%controlPlanes + 1
 		// The API server of the next one writes while the first one hangs.
 		other := &members{env: m.at(next), class: m.class}
 		name := fmt.Sprintf("hang-%d", count)
 		ending := name + "-ending"
 		m.shareWith(ending, smallPods)
 		m.running(ending, smallPods)
-		resume := m.suspend([]int{first, next}[:count])
+		var resume []func()
+		for _, number := range []int{first, next}[:count] {
+			one, err := shared.Pause(cluster.Member(cluster.Etcd, number))
+			if err != nil {
+				m.Fatal(err)
+			}
+			resume = append(resume, one)
+		}
 		var consumer cluster.Consumer
 		if count == 1 {
 			other.deleteJob(ending)
 			consumer = other.shareWith(name, smallPods)
 		}
 		time.Sleep(outage)
-		resume()
+		for _, one := range resume {
+			one()
+		}
 		m.restartEnded()
 		if count > 1 {
 			m.eventually("an API server writes again", func() error {
@@ -232,39 +228,20 @@ func (m *members) hang() {
 	}
 }
 
-// suspend stops members of etcd until resume is called.
-func (m *members) suspend(numbers []int) (resume func()) {
-	m.Helper()
-	signal := func(signal syscall.Signal) {
-		for _, number := range numbers {
-			pids, err := shared.PIDs(cluster.Member(cluster.Etcd, number))
-			if err != nil {
-				m.Fatal(err)
-			}
-			for _, pid := range pids {
-				if err := syscall.Kill(pid, signal); err != nil {
-					m.Fatal(err)
-				}
-			}
-		}
-	}
-	signal(syscall.SIGSTOP)
-	return func() { signal(syscall.SIGCONT) }
-}
-
 // restartEnded starts what ended because it lost its lease, as a kubelet does with static pods.
 func (m *members) restartEnded() {
 	m.Helper()
-	for _, kind := range []string{cluster.APIServer, cluster.ControllerManager, cluster.Scheduler} {
-		m.each(kind, func(name string) {
+	for _, kind := range components[:3] {
+		for number := 1; number <= controlPlanes; number++ {
+			name := cluster.Member(kind, number)
 			if _, err := shared.PIDs(name); err == nil {
-				return
+				continue
 			}
 			m.Logf("%s had ended", name)
 			if err := shared.Start(m.ctx, name, nil); err != nil {
 				m.Fatal(err)
 			}
-		})
+		}
 	}
 }
 
@@ -278,13 +255,6 @@ func (m *members) replace(kind string, gates map[string]bool, numbers ...int) {
 		if err := shared.Restart(m.ctx, cluster.Member(kind, number), gates); err != nil {
 			m.Fatal(err)
 		}
-	}
-}
-
-func (m *members) use(bin string, gates map[string]bool) {
-	m.Helper()
-	if err := shared.Use(m.ctx, bin, gates); err != nil {
-		m.Fatal(err)
 	}
 }
 

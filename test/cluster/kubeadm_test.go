@@ -293,12 +293,17 @@ func (k *kubeadmNode) restartKubelet(client *cluster.Client) {
 		if version := node.Status.NodeInfo.KubeletVersion; version != stamp {
 			return fmt.Errorf("it has %s", version)
 		}
-		for _, condition := range node.Status.Conditions {
-			if condition.Type == corev1.NodeReady && condition.Status == corev1.ConditionTrue && !condition.LastHeartbeatTime.Before(&start) {
-				return nil
-			}
+		if !readySince(node, start) {
+			return fmt.Errorf("conditions %v", node.Status.Conditions)
 		}
-		return fmt.Errorf("conditions %v", node.Status.Conditions)
+		return nil
+	})
+}
+
+// readySince is true if a node said at that time or later that it is ready.
+func readySince(node *corev1.Node, start metav1.Time) bool {
+	return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue && !c.LastHeartbeatTime.Before(&start)
 	})
 }
 
@@ -410,10 +415,8 @@ func (k *kubeadmNode) startNodes(client *cluster.Client, simulated int) {
 		}
 		ready := 0
 		for _, node := range list.Items {
-			for _, condition := range node.Status.Conditions {
-				if condition.Type == corev1.NodeReady && condition.Status == corev1.ConditionTrue {
-					ready++
-				}
+			if readySince(&node, metav1.Time{}) {
+				ready++
 			}
 		}
 		if ready != simulated+1 {

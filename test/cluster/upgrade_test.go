@@ -179,12 +179,18 @@ func TestUpgrade(t *testing.T) {
 // components are those with patches, in the order in which Kubernetes wants them to be replaced.
 var components = []string{cluster.APIServer, cluster.ControllerManager, cluster.Scheduler, cluster.Kubelet}
 
-// swap replaces all components.
-func (e *env) swap(bin string, gates map[string]bool) {
+// use lets components that get started from now on be those of a folder.
+func (e *env) use(bin string, gates map[string]bool) {
 	e.Helper()
 	if err := shared.Use(e.ctx, bin, gates); err != nil {
 		e.Fatal(err)
 	}
+}
+
+// swap replaces all components.
+func (e *env) swap(bin string, gates map[string]bool) {
+	e.Helper()
+	e.use(bin, gates)
 	for _, component := range components {
 		if err := shared.Restart(e.ctx, component, nil); err != nil {
 			e.Fatal(err)

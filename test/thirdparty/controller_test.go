@@ -56,10 +56,9 @@ type controller struct {
 	module, folder string
 	// namespace and account are those of its service account.
 	namespace, account string
-	// args are its arguments besides that for its configuration. With noConfig there is no such argument:
-	// then HEALTH in them stands for the address at which it says that it is ready.
-	args     []string
-	noConfig bool
+	// args are its arguments besides that for its configuration. HEALTH in them stands for the address at
+	// which it says that it is ready: its manifests may have no configuration.
+	args []string
 	// ready is where it says so if it cannot be told: it has a port of its own for that.
 	ready string
 	// env is more of its environment.
@@ -125,11 +124,15 @@ func (e *env) tryInstall(c controller) error {
 		return err
 	}
 	dir := e.TempDir()
-	config, err := c.config(defaults, dir, webhooks.Port, health.String())
-	if err != nil {
-		return err
+	files := map[string][]byte{"tls.crt": cert, "tls.key": key, "kubeconfig": kubeconfig}
+	if defaults != "" {
+		const name = "config.yaml"
+		if files[name], err = c.config(defaults, dir, webhooks.Port, health.String()); err != nil {
+			return err
+		}
+		c.args = append([]string{"--config=" + filepath.Join(dir, name)}, c.args...)
 	}
-	for name, content := range map[string][]byte{"tls.crt": cert, "tls.key": key, "config.yaml": config, "kubeconfig": kubeconfig} {
+	for name, content := range files {
 		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
 			return err
 		}
@@ -249,9 +252,6 @@ func (e *env) start(c controller, dir, health string) error {
 		return err
 	}
 	args := []string{filepath.Join(tools.Dir(repo), c.name)}
-	if !c.noConfig {
-		args = append(args, "--config="+filepath.Join(dir, "config.yaml"))
-	}
 	for _, arg := range c.args {
 		args = append(args, strings.ReplaceAll(arg, "HEALTH", health))
 	}

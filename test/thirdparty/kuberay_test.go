@@ -41,7 +41,6 @@ func kubeRayController(proxy string) controller {
 		module:    "github.com/ray-project/kuberay/ray-operator",
 		namespace: metav1.NamespaceDefault,
 		account:   "kuberay-operator",
-		noConfig:  true,
 		args:      []string{"--enable-leader-election=false", "--metrics-addr=0", "--health-probe-bind-address=HEALTH"},
 		env:       []string{"HTTP_PROXY=" + proxy},
 	}
@@ -85,13 +84,9 @@ func TestRayJob(t *testing.T) {
 	e.devices(2)
 	e.apply(example("raycluster-role.yaml"))
 	e.apply(example("rayjob-role.yaml"))
-	e.applyEach("testdata/rayjob.yaml", "one", "two")
+	e.apply("testdata/rayjob.yaml", "one", "two")
 	claims := e.groups(2, 3, jobOf)
-	for job, c := range claims {
-		if c.Owner.Kind != "RayJob" || c.Owner.Name != job || c.Consumers[0].Resource != rayJobs.Resource {
-			t.Errorf("claim %s of RayJob %s belongs to %+v, and is reserved for %+v", c.Name, job, c.Owner, c.Consumers)
-		}
-	}
+	e.ownedBy(claims, "RayJob", rayJobs.Resource)
 	e.showClaims()
 
 	// Suspended is not finished.
@@ -110,7 +105,7 @@ func TestRayJob(t *testing.T) {
 	e.same(claims, e.groups(2, 3, jobOf))
 
 	// The next one gets the device of one that is done, although the two exist.
-	e.applyEach("testdata/rayjob.yaml", "three")
+	e.apply("testdata/rayjob.yaml", "three")
 	e.eventually("RayJob three waits for devices", func() error {
 		n, err := e.CountPods(e.ctx, e.namespace, "job=three")
 		if err == nil && (n.All == 0 || n.Bound > 0 || n.Waiting == "") {

@@ -51,17 +51,6 @@ func TestKueue(t *testing.T) {
 		e.ctx = context.Background()
 		e.kubectl("delete", "--ignore-not-found", "--timeout=1m", "--filename="+queues)
 	})
-	manifest, err := os.ReadFile("testdata/kueue-job.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	create := func(priority string) {
-		t.Helper()
-		e.eventually("create Job "+priority, func() error {
-			_, err := e.tryKubectl(strings.ReplaceAll(string(manifest), "PRIORITY", priority), "apply", "--filename=-")
-			return err
-		})
-	}
 	running := func(job string) {
 		t.Helper()
 		e.pods("batch.kubernetes.io/job-name="+job, 3)
@@ -69,9 +58,9 @@ func TestKueue(t *testing.T) {
 			t.Errorf("while Job %s runs, its claim is %+v", job, c.ClaimStatus)
 		}
 	}
-	create("low")
+	e.apply("testdata/kueue-job.yaml", "low")
 	running("low")
-	create("high")
+	e.apply("testdata/kueue-job.yaml", "high")
 	e.eventually("a pod of Job high says who has its device", func() error {
 		n, err := e.CountPods(e.ctx, e.namespace, "batch.kubernetes.io/job-name=high")
 		if err != nil {

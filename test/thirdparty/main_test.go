@@ -190,29 +190,24 @@ func (e *env) tryKubectl(stdin string, args ...string) (string, error) {
 	return string(out), err
 }
 
-// apply applies a manifest. A kind that is new may not be served yet.
-func (e *env) apply(manifest string) {
+// apply applies a manifest as it is, or once for each name, which replaces NAME in it. A kind that is new may
+// not be served yet.
+func (e *env) apply(manifest string, names ...string) {
 	e.Helper()
 	content, err := os.ReadFile(filepath.FromSlash(manifest))
 	if err != nil {
 		e.Fatal(err)
 	}
-	e.eventually("apply "+manifest, func() error {
-		_, err := e.tryKubectl(string(content), "apply", "--filename=-")
-		return err
-	})
-}
-
-// applyEach applies a manifest once for each name, which replaces NAME in it.
-func (e *env) applyEach(manifest string, names ...string) {
-	e.Helper()
-	content, err := os.ReadFile(filepath.FromSlash(manifest))
-	if err != nil {
-		e.Fatal(err)
+	texts := []string{string(content)}
+	if len(names) > 0 {
+		texts = nil
 	}
 	for _, name := range names {
-		e.eventually("apply "+manifest+" as "+name, func() error {
-			_, err := e.tryKubectl(strings.ReplaceAll(string(content), "NAME", name), "apply", "--filename=-")
+		texts = append(texts, strings.ReplaceAll(string(content), "NAME", name))
+	}
+	for _, text := range texts {
+		e.eventually("apply "+manifest, func() error {
+			_, err := e.tryKubectl(text, "apply", "--filename=-")
 			return err
 		})
 	}
@@ -366,6 +361,17 @@ func (e *env) free(name string) {
 		}
 		return nil
 	})
+}
+
+// ownedBy checks that each group's claim belongs to the object whose name or UID identifies the group, and is
+// reserved for an object of its resource.
+func (e *env) ownedBy(groups map[string]claim, kind, resource string) {
+	e.Helper()
+	for group, c := range groups {
+		if c.Owner.Kind != kind || (c.Owner.Name != group && string(c.Owner.UID) != group) || c.Consumers[0].Resource != resource {
+			e.Errorf("claim %s of %s %s belongs to %+v, and is reserved for %+v", c.Name, kind, group, c.Owner, c.Consumers)
+		}
+	}
 }
 
 // held checks that a claim has its devices, for one workload.

@@ -33,7 +33,6 @@ var (
 		folder:    "manifests/overlays/standalone",
 		namespace: "mpi-operator",
 		account:   "mpi-operator",
-		noConfig:  true,
 		args:      []string{"--lock-namespace=mpi-operator"},
 		ready:     "http://127.0.0.1:8080/healthz",
 	}
@@ -47,13 +46,9 @@ func TestMPIJob(t *testing.T) {
 	e.devices(2)
 	e.apply(example("mpijob-role.yaml"))
 	const manifest = "testdata/mpijob.yaml"
-	e.applyEach(manifest, "one", "two")
+	e.apply(manifest, "one", "two")
 	claims := e.groups(2, 3, jobOf)
-	for job, c := range claims {
-		if c.Owner.Kind != "MPIJob" || c.Owner.Name != job || c.Consumers[0].Resource != mpiJobs.Resource {
-			t.Errorf("claim %s of MPIJob %s belongs to %+v, and is reserved for %+v", c.Name, job, c.Owner, c.Consumers)
-		}
-	}
+	e.ownedBy(claims, "MPIJob", mpiJobs.Resource)
 	e.showClaims()
 
 	// Suspended is not finished.
@@ -71,7 +66,7 @@ func TestMPIJob(t *testing.T) {
 	e.end(corev1.PodSucceeded, "job=one,replica=Launcher")
 	e.mpiJobIs("one", "Succeeded")
 	e.free(claims["one"].Name)
-	e.applyEach(manifest, "three")
+	e.apply(manifest, "three")
 	e.pods("job=three,replica=Worker", 2)
 	e.end(corev1.PodFailed, "job=two,replica=Launcher")
 	e.mpiJobIs("two", "Failed")

@@ -93,7 +93,10 @@ func (c *Cluster) choosePorts(context.Context) error {
 		// take it, too.
 		free = append(free, NetworkDaemonSet)
 		for _, one := range c.controlPlanes() {
-			free = append(free, one.of(Etcd), one.of(etcdPeer), one.of(APIServer), one.of(ControllerManager), one.of(Scheduler))
+			free = append(free, one.of(etcdPeer))
+			for _, component := range controlPlaneComponents {
+				free = append(free, one.of(component))
+			}
 		}
 		for _, n := range c.realNodes() {
 			free = append(free, n.of(kubeletHealth))

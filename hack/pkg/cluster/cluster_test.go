@@ -179,7 +179,7 @@ func TestPodSubnet(t *testing.T) {
 // its own.
 func TestArgs(t *testing.T) {
 	c := newCluster(t).controlPlanes()[0]
-	for _, component := range []string{Etcd, APIServer, ControllerManager, Scheduler} {
+	for _, component := range controlPlaneComponents {
 		args, err := c.args(component, nil)
 		if err != nil {
 			t.Fatal(err)

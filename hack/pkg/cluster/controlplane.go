@@ -45,6 +45,9 @@ type controlPlane struct {
 	index int
 }
 
+// controlPlaneComponents are those of each, in the order in which they start.
+var controlPlaneComponents = []string{Etcd, APIServer, ControllerManager, Scheduler}
+
 // maxControlPlanes is the most that etcd's documents recommend.
 const maxControlPlanes = 5
 
@@ -74,7 +77,7 @@ func numbered(name string, index int) string {
 // controlPlaneOf finds the one that has a component of that name, and what the others call theirs.
 func (c *Cluster) controlPlaneOf(name string) (controlPlane, string, error) {
 	for _, one := range c.controlPlanes() {
-		for _, component := range []string{Etcd, APIServer, ControllerManager, Scheduler} {
+		for _, component := range controlPlaneComponents {
 			if one.of(component) == name {
 				return one, component, nil
 			}
@@ -105,7 +108,7 @@ func (c *Cluster) startControlPlanes(ctx context.Context) error {
 	if _, err := c.writeConfig("audit-policy.yaml", nil); err != nil {
 		return err
 	}
-	for _, component := range []string{Etcd, APIServer, ControllerManager, Scheduler} {
+	for _, component := range controlPlaneComponents {
 		if component == ControllerManager {
 			if err := c.apply(ctx, "access.yaml", nil); err != nil {
 				return err
