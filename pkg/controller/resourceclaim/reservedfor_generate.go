@@ -263,6 +263,8 @@ func claimForConsumer(key types.NamespacedName, template *resourceapi.ResourceCl
 			OwnerReferences: []metav1.OwnerReference{c.ownerReference()},
 			Labels:          template.Spec.ObjectMeta.Labels,
 			Annotations:     annotations,
+			// What the scheduler would have to add before it stores the allocation.
+			Finalizers: []string{resourceapi.Finalizer},
 		},
 		Spec: *template.Spec.Spec.DeepCopy(),
 	}
