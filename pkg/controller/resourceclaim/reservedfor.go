@@ -34,6 +34,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	"k8s.io/klog/v2"
+	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 	"k8s.io/kubernetes/pkg/controller/resourceclaim/fairness"
 	resourceclaimmetrics "k8s.io/kubernetes/pkg/controller/resourceclaim/metrics"
 	"k8s.io/kubernetes/pkg/controller/resourceclaim/owners"
@@ -100,6 +101,7 @@ const (
 type workloads struct {
 	clock          clock.PassiveClock
 	releasePause   time.Duration
+	endPause       time.Duration
 	nominatedPause time.Duration
 	pollInterval   time.Duration
 	lookupInterval time.Duration
@@ -124,7 +126,8 @@ type workloads struct {
 	// owners contains what controls an object which cannot be watched.
 	owners *owners.Cache[ownerKey, ownerAnswer]
 	// done contains those incarnations of a workload that a claim does not have
-	// to be reserved for when a pod of them uses it.
+	// to be reserved for when a pod of them uses it. The value is true for one that
+	// certainly starts no other pod.
 	done *owners.Cache[workloadRef, bool]
 	// stranded contains those pods which cannot run with a claim.
 	stranded *owners.Cache[strandedKey, strandedRecord]
@@ -159,6 +162,7 @@ const (
 func newWorkloads(features Features) *workloads {
 	w := &workloads{
 		releasePause:   defaultReleasePause,
+		endPause:       defaultEndPause,
 		nominatedPause: defaultNominatedPause,
 		pollInterval:   defaultPollInterval,
 		lookupInterval: defaultLookupInterval,
@@ -234,13 +238,16 @@ func (ec *Controller) syncUnreserved(ctx context.Context, claim *resourceapi.Res
 	// Pause.
 	w := ec.workloads
 	since, firstTime, released := w.unreserved(claim)
-	unreservedFor := w.clock.Since(since)
-	if firstTime {
-		logger.V(2).Info("Claim is not reserved anymore and will be deallocated unless it gets used again", "released", released, "pause", w.releasePause)
-		ec.event(claim, v1.EventTypeNormal, reasonReleased, fmt.Sprintf("not reserved anymore%s, will be deallocated in %s unless a pod uses it", releasedSuffix(claim.Namespace, released), w.releasePause))
+	pause, err := ec.pauseBeforeDeallocation(claim, released)
+	if err != nil {
+		return err
 	}
-	if pause := w.releasePause - unreservedFor; pause > 0 {
-		ec.recheckClaim(claim, pause)
+	if firstTime {
+		logger.V(2).Info("Claim is not reserved anymore and will be deallocated unless it gets used again", "released", released, "pause", pause)
+		ec.event(claim, v1.EventTypeNormal, reasonReleased, fmt.Sprintf("not reserved anymore%s, will be deallocated in %s unless a pod uses it", releasedSuffix(claim.Namespace, released), pause))
+	}
+	if wait := pause - w.clock.Since(since); wait > 0 {
+		ec.recheckClaim(claim, wait)
 		return nil
 	}
 
@@ -257,6 +264,29 @@ func (ec *Controller) syncUnreserved(ctx context.Context, claim *resourceapi.Res
 	default:
 		return nil
 	}
+}
+
+// pauseBeforeDeallocation returns for how long the claim must not have been reserved before
+// its devices may be free.
+//
+// The pause is not what keeps devices from being freed while they are used: that's the list of pods
+// after it. It spares a pod the fate of being assigned to a node where it cannot run, by a scheduler that
+// has not seen the end of the reservation yet. A few informer updates are enough if there
+// is no such pod, and the workload was found to start no other one when its reservation was removed.
+func (ec *Controller) pauseBeforeDeallocation(claim *resourceapi.ResourceClaim, released []resourceapi.ResourceClaimConsumerReference) (time.Duration, error) {
+	w := ec.workloads
+	mayStartPods := func(consumer resourceapi.ResourceClaimConsumerReference) bool {
+		done, _ := w.done.Get(claim.Namespace, workloadRef{namespace: claim.Namespace, ResourceClaimConsumerReference: consumer})
+		return !done
+	}
+	if claim.DeletionTimestamp == nil && (len(released) == 0 || slices.ContainsFunc(released, mayStartPods)) {
+		return w.releasePause, nil
+	}
+	pod, err := ec.findPodInCache(claim, func(pod *v1.Pod, _ *resourceapi.ResourceClaim) bool { return !podutil.IsPodTerminal(pod) })
+	if err != nil || pod != nil {
+		return w.releasePause, err
+	}
+	return w.endPause, nil
 }
 
 // lookAgain returns a pod which uses a claim that is not reserved since the given

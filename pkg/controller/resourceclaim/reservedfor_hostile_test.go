@@ -760,7 +760,7 @@ func TestUserLists(t *testing.T) {
 
 	// Failures cause longer pauses.
 	listErr = errors.New("too many requests")
-	for i, pause := range []time.Duration{2 * time.Second, 4 * time.Second, 8 * time.Second, 16 * time.Second, 30 * time.Second, 30 * time.Second} {
+	for i, pause := range []time.Duration{2 * listPause, 4 * listPause, 8 * listPause, 16 * listPause, 32 * listPause, maxListPause, maxListPause} {
 		clock.Step(time.Minute)
 		expectPending(sharedClaim, 0)
 		late := fmt.Sprintf("late-%d", i)

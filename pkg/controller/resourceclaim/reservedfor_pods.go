@@ -167,9 +167,9 @@ func (ec *Controller) mightStartPods(ctx context.Context, ref workloadRef, mayLo
 	case retention.Deferred:
 		return false, lookupDeferredError{status.checkAfter}
 	case retention.Done:
-		w.done.Add(ref.namespace, ref, true, doneInterval)
+		w.done.Add(ref.namespace, ref, !status.mayResume, doneInterval)
 	default:
-		w.done.Add(ref.namespace, ref, true, status.checkAfter)
+		w.done.Add(ref.namespace, ref, false, status.checkAfter)
 	}
 	return false, nil
 }

@@ -309,6 +309,9 @@ func (r *workloadReview) act(ctx context.Context, entry *reviewedEntry, decision
 	case retention.Release:
 		reason, explanation := r.reasonForRelease(entry)
 		logger.V(2).Info("Removing reservation", "explanation", "workload "+explanation)
+		if entry.stored.state == retention.Done && !entry.stored.mayResume {
+			w.done.Add(entry.namespace, entry.workloadRef, true, doneInterval)
+		}
 		resourceclaimmetrics.WorkloadReservationsRemoved.WithLabelValues(reason).Inc()
 		if reason == "idle" {
 			ec.event(r.claim, v1.EventTypeNormal, reasonIdle, fmt.Sprintf("reservation for %s gets removed because %s", entry.workloadRef, explanation))

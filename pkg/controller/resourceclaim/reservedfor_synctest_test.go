@@ -189,12 +189,12 @@ func TestWorkloadLifeCycle(t *testing.T) {
 					require.NoError(t, finish(client.Tracker()), "finish job")
 				}
 
-				time.Sleep(time.Second)
+				time.Sleep(defaultEndPause / 2)
 				claim := getClaim()
 				assert.Empty(t, claim.Status.ReservedFor, "reserved for")
 				assert.NotNil(t, claim.Status.Allocation, "allocation")
-				time.Sleep(9 * time.Second)
-				assert.Nil(t, getClaim().Status.Allocation, "allocation ten seconds after the job and its last pod are done")
+				time.Sleep(time.Second - defaultEndPause/2)
+				assert.Nil(t, getClaim().Status.Allocation, "allocation a second after the job and its last pod are done")
 
 				updates := 0
 				for _, action := range client.Actions() {

@@ -404,10 +404,11 @@ func (tt *workloadTest) release() {
 	tt.Helper()
 	tt.mustSync()
 	tt.syncCaches()
-	if delay := tt.mustSync(); delay != tt.ec.workloads.releasePause {
-		tt.Fatalf("expected a pause of %s, got %s", tt.ec.workloads.releasePause, delay)
+	delay := tt.mustSync()
+	if delay != tt.ec.workloads.endPause && delay != tt.ec.workloads.releasePause {
+		tt.Fatalf("expected a pause of %s or %s, got %s", tt.ec.workloads.endPause, tt.ec.workloads.releasePause, delay)
 	}
-	tt.clock.Step(tt.ec.workloads.releasePause)
+	tt.clock.Step(delay)
 }
 
 // requests returns those which were sent to the API server since the last time,
@@ -1056,6 +1057,7 @@ type deallocateTest struct {
 	created []runtime.Object
 
 	expectNothing     bool // No pause, no second look.
+	expectShort       bool // A pause of half a second.
 	expectDeallocated bool
 	expect            []resourceapi.ResourceClaimConsumerReference
 	expectEvents      []string
@@ -1063,7 +1065,10 @@ type deallocateTest struct {
 
 func (test deallocateTest) run(t *testing.T) {
 	tt := newWorkloadTest(t, test.features, append(test.objects, test.claim)...)
-	pause := tt.ec.workloads.releasePause
+	pause := defaultReleasePause
+	if test.expectShort {
+		pause = defaultEndPause
+	}
 
 	delay := tt.mustSync()
 	assert.Equal(t, test.claim, tt.getClaim(), "claim after first look")
@@ -1074,11 +1079,11 @@ func (test deallocateTest) run(t *testing.T) {
 	}
 	assert.Equal(t, pause, delay, "delay after first look")
 
-	tt.clock.Step(pause - time.Second)
-	assert.Equal(t, time.Second, tt.mustSync(), "delay one second before the second look")
+	tt.clock.Step(pause - time.Millisecond)
+	assert.Equal(t, time.Millisecond, tt.mustSync(), "delay one millisecond before the second look")
 	assert.Equal(t, test.claim, tt.getClaim(), "claim before second look")
 
-	tt.clock.Step(time.Second)
+	tt.clock.Step(time.Millisecond)
 	tt.create(test.created...)
 	tt.requests()
 	delay = tt.mustSync()
@@ -1111,6 +1116,7 @@ func TestDeallocateUnreserved(t *testing.T) {
 		"unused-deleted": {
 			features:          workloadsEnabled,
 			claim:             deleted(anyPodClaim(jobRef)),
+			expectShort:       true,
 			expectDeallocated: true,
 			expectEvents:      []string{"Normal ReservationReleased", "Normal Deallocated"},
 		},
@@ -1122,6 +1128,7 @@ func TestDeallocateUnreserved(t *testing.T) {
 		},
 		"unused-deleted-disabled": {
 			claim:             deleted(anyPodClaim(jobRef)),
+			expectShort:       true,
 			expectDeallocated: true,
 			expectEvents:      []string{"Normal ReservationReleased", "Normal Deallocated"},
 		},
@@ -1175,6 +1182,7 @@ func TestDeallocateUnreserved(t *testing.T) {
 		"pod-bound-in-between-deleted": {
 			features:     workloadsEnabled,
 			claim:        deleted(anyPodClaim(jobRef)),
+			expectShort:  true,
 			created:      []runtime.Object{boundPod},
 			expectEvents: []string{"Normal ReservationReleased"},
 		},
@@ -1187,6 +1195,7 @@ func TestDeallocateUnreserved(t *testing.T) {
 		},
 		"pod-bound-in-between-deleted-disabled": {
 			claim:        deleted(anyPodClaim(jobRef)),
+			expectShort:  true,
 			created:      []runtime.Object{boundPod},
 			expectEvents: []string{"Normal ReservationReleased"},
 		},
@@ -1268,12 +1277,12 @@ func TestReservedDuringPause(t *testing.T) {
 	pause := tt.ec.workloads.releasePause
 	tt.mustSync()
 	tt.syncCaches()
-	assert.Equal(t, pause, tt.mustSync())
+	assert.Equal(t, tt.ec.workloads.endPause, tt.mustSync())
 
-	tt.clock.Step(pause - time.Second)
+	tt.clock.Step(tt.ec.workloads.endPause - time.Millisecond)
 	tt.create(otherJob)
 	tt.setClaim(workloadClaim(otherJobRef))
-	tt.clock.Step(time.Second)
+	tt.clock.Step(time.Millisecond)
 	tt.mustSync()
 	assert.Equal(t, workloadClaim(otherJobRef), tt.getClaim(), "claim while in use by next job")
 
@@ -1284,6 +1293,55 @@ func TestReservedDuringPause(t *testing.T) {
 	tt.clock.Step(pause)
 	tt.mustSync()
 	assert.Nil(t, tt.getClaim().Status.Allocation)
+}
+
+// TestPauseBeforeDeallocation checks that devices are free soon after the end of a workload, unless some
+// pod might be on its way to a node.
+func TestPauseBeforeDeallocation(t *testing.T) {
+	gatedPod := pendingPod.DeepCopy()
+	gatedPod.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: "example.com/gate"}}
+	for name, test := range map[string]struct {
+		claim   *resourceapi.ResourceClaim
+		objects []runtime.Object
+		// created gets into the caches while the claim is not reserved anymore.
+		created *v1.Pod
+		expect  time.Duration
+	}{
+		"job-gone":          {claim: workloadClaim(jobRef), objects: []runtime.Object{unrelatedPod}, expect: defaultEndPause},
+		"job-complete":      {claim: workloadClaim(jobRef), objects: []runtime.Object{completeJob, succeededPod}, expect: defaultEndPause},
+		"job-deleted":       {claim: workloadClaim(jobRef), objects: []runtime.Object{deleted(job)}, expect: defaultEndPause},
+		"several":           {claim: reservedBy(workloadClaim(jobRef), otherJobRef), objects: []runtime.Object{unrelatedPod}, expect: defaultEndPause},
+		"custom-gone":       {claim: workloadClaim(customRef), expect: defaultEndPause},
+		"custom-deleted":    {claim: workloadClaim(customRef), objects: []runtime.Object{deleted(custom)}, expect: defaultEndPause},
+		"claim-deleted":     {claim: deleted(workloadClaim(jobRef)), objects: []runtime.Object{job}, expect: defaultEndPause},
+		"pending-pod":       {claim: workloadClaim(jobRef), objects: []runtime.Object{completeJob, pendingPod}, expect: defaultReleasePause},
+		"gated-pod":         {claim: workloadClaim(jobRef), objects: []runtime.Object{completeJob, gatedPod}, expect: defaultReleasePause},
+		"deleted-pending":   {claim: deleted(workloadClaim(jobRef)), objects: []runtime.Object{job, pendingPod}, expect: defaultReleasePause},
+		"pod-comes":         {claim: workloadClaim(jobRef), objects: []runtime.Object{completeJob}, created: pendingPod, expect: defaultReleasePause},
+		"idle":              {claim: idleClaim(deploymentRef, "1m"), objects: []runtime.Object{deployment}, expect: defaultReleasePause},
+		"custom-may-resume": {claim: workloadClaim(customRef), objects: []runtime.Object{finishedCustom("Complete", "True")}, expect: defaultReleasePause},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tt := newWorkloadTest(t, workloadsEnabled, append(test.objects, test.claim)...)
+			tt.mustSync()
+			if name == "idle" {
+				tt.clock.Step(time.Minute)
+				tt.mustSync()
+			}
+			if test.created != nil {
+				tt.syncCaches()
+				assert.Equal(t, defaultEndPause, tt.mustSync(), "pause before there is a pod")
+				tt.create(test.created)
+			}
+			claim := tt.syncCaches()
+			assert.Empty(t, claim.Status.ReservedFor, "status.reservedFor")
+			assert.NotNil(t, claim.Status.Allocation, "allocation")
+			assert.Equal(t, test.expect, tt.mustSync(), "pause")
+			tt.clock.Step(test.expect)
+			tt.mustSync()
+			assert.Nil(t, tt.getClaim().Status.Allocation, "allocation after the pause")
+		})
+	}
 }
 
 func TestReserveForPodOnNode(t *testing.T) {

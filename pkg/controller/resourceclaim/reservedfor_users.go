@@ -139,7 +139,7 @@ var userFieldSelector = fields.AndSelectors(
 const (
 	// listPause is the minimum time between the end of a list of the pods
 	// in a namespace and the next one.
-	listPause = time.Second
+	listPause = 500 * time.Millisecond
 	// maxListPause is reached when a namespace cannot be listed repeatedly, or only slowly.
 	maxListPause = 30 * time.Second
 	// listPauseFactor ensures that the API server is not busy all the time with a

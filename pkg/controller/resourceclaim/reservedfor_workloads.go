@@ -379,12 +379,15 @@ func getFromInformer(informer cache.SharedIndexInformer, namespace, name string)
 	return meta.Accessor(obj)
 }
 
-// Defaults for the intervals in workloads. Together they ensure that devices
-// are free within ten seconds after the last pod is gone.
+// Defaults for the intervals in workloads. Together they ensure that devices are free within a second
+// after a workload which is done and its last pod is gone, and within ten seconds otherwise.
 const (
 	// defaultReleasePause is the time between removing the last reservation
 	// and deallocating a claim.
 	defaultReleasePause = 5 * time.Second
+
+	// defaultEndPause is the same for a claim that no pod may be about to use.
+	defaultEndPause = 500 * time.Millisecond
 
 	// defaultNominatedPause is for how long deallocating a claim gets put off
 	// at most because a pod might be on its way to a node. The
