@@ -15,7 +15,7 @@ limitations under the License.
 */
 
 // Command kubectl-dra is a plugin of kubectl for clusters with devices in claims, with the carry or without. It
-// tells who has which device, why a pod waits and what is wrong. Only its verb downgrade changes something.
+// tells who has which device, why a pod waits and what is wrong. Only its verbs downgrade and try-cases change something.
 package main
 
 import (
@@ -31,6 +31,7 @@ import (
 	"kubernetes-dra/cmd/kubectl-dra/pkg/doctor"
 	"kubernetes-dra/cmd/kubectl-dra/pkg/downgrade"
 	"kubernetes-dra/cmd/kubectl-dra/pkg/graph"
+	"kubernetes-dra/cmd/kubectl-dra/pkg/trycases"
 	"kubernetes-dra/cmd/kubectl-dra/pkg/who"
 	"kubernetes-dra/cmd/kubectl-dra/pkg/why"
 )
@@ -49,7 +50,7 @@ func main() {
 
 const long = `Look after devices in ResourceClaims: tell who has them, why a pod waits for them, and what is wrong.
 
-All verbs but downgrade only read. They work with Kubernetes 1.32 and later, patched or not.`
+All verbs but downgrade and try-cases only read. They work with Kubernetes 1.32 and later, patched or not.`
 
 func newCommand(streams genericiooptions.IOStreams) *cobra.Command {
 	flags := genericclioptions.NewConfigFlags(true)
@@ -69,6 +70,7 @@ func newCommand(streams genericiooptions.IOStreams) *cobra.Command {
 	command.AddCommand(
 		why.NewCommand(flags, streams), who.NewCommand(flags, streams), doctor.NewCommand(flags, streams),
 		graph.NewCommand(flags, streams), downgrade.NewCommand(flags, streams),
+		trycases.NewCommand(flags, streams),
 	)
 	return command
 }

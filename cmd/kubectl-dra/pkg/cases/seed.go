@@ -32,6 +32,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/utils/ptr"
 )
 
 // Cluster is a real one, in which cases are seeded.
@@ -44,12 +45,11 @@ type Cluster struct {
 
 // Seed creates the objects of a case in a namespace of its own. Clean removes everything again, also after an error.
 func (c *Case) Seed(ctx context.Context, cluster Cluster, namespace string) error {
-	ns := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": namespace}}}
 	steps, err := c.Steps(namespace, cluster.Version, true)
 	if err != nil {
 		return err
 	}
-	if err := cluster.apply(ctx, Object{Unstructured: ns}); err != nil {
+	if err := cluster.apply(ctx, NewNamespace(namespace)); err != nil {
 		return err
 	}
 	// Without it, no pod can be created.
@@ -75,12 +75,10 @@ func (c *Case) Clean(ctx context.Context, cluster Cluster, namespace string) err
 	if err != nil {
 		return err
 	}
-	steps = append(steps, Object{Unstructured: &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": namespace},
-	}}})
+	steps = append(steps, NewNamespace(namespace))
 	var errs []error
 	for _, step := range steps {
-		client, err := cluster.client(step.Unstructured)
+		client, err := cluster.Client(step.Unstructured)
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -89,7 +87,7 @@ func (c *Case) Clean(ctx context.Context, cluster Cluster, namespace string) err
 			_, err := client.Patch(ctx, step.GetName(), types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
 			errs = append(errs, ignoreNotFound(err))
 		}
-		now := metav1.DeleteOptions{}
+		now := metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationBackground)}
 		if step.GetKind() == "Pod" {
 			// A node without a kubelet never says that the pod has ended.
 			now = *metav1.NewDeleteOptions(0)
@@ -106,7 +104,15 @@ func ignoreNotFound(err error) error {
 	return err
 }
 
-func (c Cluster) client(o *unstructured.Unstructured) (dynamic.ResourceInterface, error) {
+// NewNamespace returns the first step of each case.
+func NewNamespace(name string) Object {
+	return Object{Unstructured: &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": name},
+	}}}
+}
+
+// Client returns one for the kind of an object, in its namespace if it has one.
+func (c Cluster) Client(o *unstructured.Unstructured) (dynamic.ResourceInterface, error) {
 	mapping, err := c.Mapper.RESTMapping(o.GroupVersionKind().GroupKind(), o.GroupVersionKind().Version)
 	if err != nil {
 		return nil, err
@@ -120,7 +126,7 @@ func (c Cluster) client(o *unstructured.Unstructured) (dynamic.ResourceInterface
 // apply does one step: the object first, then its status.
 func (c Cluster) apply(ctx context.Context, step Object) error {
 	o := step.DeepCopy()
-	client, err := c.client(o)
+	client, err := c.Client(o)
 	if err != nil {
 		return err
 	}

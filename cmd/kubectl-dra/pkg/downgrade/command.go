@@ -125,7 +125,7 @@ func (o *options) run(ctx context.Context) error {
 		return err
 	}
 	if o.apply && !o.onUpstream {
-		carry, err := hasCarry(r.kube.Discovery().OpenAPIV3(), r.resource.GroupVersion())
+		carry, err := HasCarry(r.kube.Discovery().OpenAPIV3(), r.resource.GroupVersion())
 		if err != nil {
 			return fmt.Errorf("find out whether the API server has the carry: %w", err)
 		}
@@ -174,8 +174,8 @@ func (o *options) connect() (*run, error) {
 	return r, err
 }
 
-// hasCarry returns true if the API server knows spec.reservedFor. Its gate may be off.
-func hasCarry(client openapi.Client, version schema.GroupVersion) (bool, error) {
+// HasCarry returns true if the API server knows spec.reservedFor. Its gate may be off.
+func HasCarry(client openapi.Client, version schema.GroupVersion) (bool, error) {
 	paths, err := client.Paths()
 	if err != nil {
 		return false, err

@@ -833,7 +833,7 @@ func TestHasCarry(t *testing.T) {
 		"no type":   {schema: fakeSchema{name: "{}"}, err: "has no ResourceClaimSpec"},
 		"no JSON":   {schema: fakeSchema{name: "<"}, err: "schema of " + name},
 	} {
-		got, err := hasCarry(tc.schema, schema.GroupVersion{Group: "resource.k8s.io", Version: "v1beta1"})
+		got, err := HasCarry(tc.schema, schema.GroupVersion{Group: "resource.k8s.io", Version: "v1beta1"})
 		if got != tc.want || (err == nil) != (tc.err == "") || err != nil && !strings.Contains(err.Error(), tc.err) {
 			t.Errorf("%s: %v, %v", what, got, err)
 		}

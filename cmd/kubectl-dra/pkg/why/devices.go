@@ -467,6 +467,4 @@ func few(names []string) string {
 
 func claimObject(claim *view.Claim) string { return "resourceclaim/" + claim.Name }
 
-func isAll(r request) bool { return r.AllocationMode == resourcev1.DeviceAllocationModeAll }
-
 func isAdmin(r request) bool { return ptr.Deref(r.AdminAccess, false) }

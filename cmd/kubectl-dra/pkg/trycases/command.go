@@ -1,0 +1,232 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package trycases
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/version"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/client-go/dynamic"
+
+	"kubernetes-dra/cmd/kubectl-dra/pkg/cases"
+	"kubernetes-dra/cmd/kubectl-dra/pkg/downgrade"
+	"kubernetes-dra/cmd/kubectl-dra/pkg/output"
+	"kubernetes-dra/cmd/kubectl-dra/pkg/view"
+	"kubernetes-dra/cmd/kubectl-dra/pkg/why"
+)
+
+const long = `Seed the faults of cases in a cluster for tests, and compare what "kubectl dra why" says with what they expect.
+
+DIR has the file common.yaml and a folder cases with a file for each case, as cmd/kubectl-dra/testdata. Each case
+gets a namespace of its own. DeviceClasses, ResourceSlices and nodes that a case creates have its name. All of them
+are removed again. A case is left out if one of them exists already.
+
+Some cases need a simulated node sim-0000 or a node real with a kubelet, as "make up" has them. They are skipped
+where there is none.
+
+The exit code is 1 if a case has another cause first.`
+
+const example = `  # All cases that come with the plugin
+  kubectl dra try-cases cmd/kubectl-dra/testdata
+
+  # Two of them, with all that why says
+  kubectl dra try-cases cmd/kubectl-dra/testdata claim-full quota -o yaml`
+
+type options struct {
+	config   *genericclioptions.ConfigFlags
+	streams  genericiooptions.IOStreams
+	output   *output.Flags
+	prefix   string
+	patience time.Duration
+	parallel int
+}
+
+// NewCommand returns the command. The flags say how to reach the cluster.
+func NewCommand(config *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams) *cobra.Command {
+	o := &options{config: config, streams: streams}
+	command := &cobra.Command{
+		Use:     "try-cases DIR [CASE]...",
+		Short:   "Seed faults in a cluster for tests, and ask why about each",
+		Long:    long,
+		Example: example,
+		Args:    cobra.MinimumNArgs(1),
+		RunE:    func(command *cobra.Command, args []string) error { return o.run(command.Context(), args[0], args[1:]) },
+	}
+	o.output = output.New(command)
+	command.Flags().StringVar(&o.prefix, "prefix", "dra-case-", "What the names of the namespaces begin with.")
+	command.Flags().DurationVar(&o.patience, "patience", 90*time.Second, "How long the right cause may take to come first.")
+	command.Flags().IntVar(&o.parallel, "parallel", 8, "How many cases are seeded at the same time.")
+	return command
+}
+
+func (o *options) run(ctx context.Context, dir string, names []string) error {
+	if err := o.output.Check(); err != nil {
+		return err
+	}
+	if o.parallel < 1 || o.patience <= 0 {
+		return errors.New("--parallel and --patience have to be positive")
+	}
+	list, err := selectCases(dir, names)
+	if err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	runner, err := o.newRunner(ctx)
+	if err != nil {
+		return err
+	}
+	results := runner.Run(ctx, list, o.parallel, func(r Result) {
+		fmt.Fprintf(o.streams.ErrOut, "%s: %s\n", r.Case, r.verdict())
+	})
+	if err := o.print(results); err != nil {
+		return err
+	}
+	seeded, wrong := 0, 0
+	for _, r := range results {
+		if r.Skipped == "" {
+			seeded++
+		}
+		if r.IsWrong() {
+			wrong++
+		}
+	}
+	if wrong > 0 || ctx.Err() != nil || seeded == 0 {
+		return fmt.Errorf("%d of %d cases have the right cause first, %d were not seeded", seeded-wrong, seeded, len(list)-seeded)
+	}
+	return nil
+}
+
+// selectCases returns all cases of a folder, or those with the given names.
+func selectCases(dir string, names []string) ([]*cases.Case, error) {
+	list, err := cases.Load(dir)
+	if err != nil {
+		return nil, err
+	}
+	if len(list) == 0 {
+		return nil, fmt.Errorf("%s/cases has no case", dir)
+	}
+	if len(names) == 0 {
+		return list, nil
+	}
+	var selected []*cases.Case
+	for _, name := range names {
+		i := slices.IndexFunc(list, func(c *cases.Case) bool { return c.ID == name })
+		if i < 0 {
+			return nil, fmt.Errorf("%s/cases has no case %q", dir, name)
+		}
+		selected = append(selected, list[i])
+	}
+	return selected, nil
+}
+
+// newRunner finds out what cluster it is.
+func (o *options) newRunner(ctx context.Context) (*Runner, error) {
+	reader, err := view.NewReader(o.config, o.streams.ErrOut)
+	if err != nil {
+		return nil, err
+	}
+	r := &Runner{Prefix: o.prefix, Patience: o.patience, Nodes: sets.New[string]()}
+	r.Cluster.Version = reader.Version
+	if r.Cluster.Dynamic, err = dynamic.NewForConfig(reader.Config); err != nil {
+		return nil, err
+	}
+	if r.Cluster.Mapper, err = o.config.ToRESTMapper(); err != nil {
+		return nil, err
+	}
+	discovery := reader.Kube.Discovery()
+	info, err := discovery.ServerVersion()
+	if err != nil {
+		return nil, fmt.Errorf("ask for the version of the API server: %w", err)
+	}
+	if r.Version, err = version.ParseGeneric(info.GitVersion); err != nil {
+		return nil, fmt.Errorf("version of the API server: %w", err)
+	}
+	if r.Carry, err = downgrade.HasCarry(discovery.OpenAPIV3(), schema.GroupVersion{Group: "resource.k8s.io", Version: reader.Version}); err != nil {
+		return nil, fmt.Errorf("look for spec.reservedFor: %w", err)
+	}
+	nodes, err := reader.Kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("list nodes: %w", err)
+	}
+	for _, node := range nodes.Items {
+		r.Nodes.Insert(node.Name)
+	}
+	r.Why = func(ctx context.Context, namespace string, args ...string) (string, error) {
+		return Why(ctx, o.config, namespace, args...)
+	}
+	return r, nil
+}
+
+// Why runs "kubectl dra why" in a namespace, and returns what it prints.
+func Why(ctx context.Context, config *genericclioptions.ConfigFlags, namespace string, args ...string) (string, error) {
+	var out bytes.Buffer
+	command := why.NewCommand(inNamespace(config, namespace), genericiooptions.IOStreams{In: strings.NewReader(""), Out: &out, ErrOut: &out})
+	command.SetArgs(args)
+	command.SilenceErrors, command.SilenceUsage = true, true
+	err := command.ExecuteContext(ctx)
+	return out.String(), err
+}
+
+// inNamespace returns flags for the same cluster and user, which nobody else changes.
+func inNamespace(c *genericclioptions.ConfigFlags, namespace string) *genericclioptions.ConfigFlags {
+	return &genericclioptions.ConfigFlags{
+		Namespace: &namespace, CacheDir: c.CacheDir, KubeConfig: c.KubeConfig, ClusterName: c.ClusterName, AuthInfoName: c.AuthInfoName,
+		Context: c.Context, APIServer: c.APIServer, TLSServerName: c.TLSServerName, Insecure: c.Insecure, CertFile: c.CertFile,
+		KeyFile: c.KeyFile, CAFile: c.CAFile, BearerToken: c.BearerToken, Impersonate: c.Impersonate, ImpersonateUID: c.ImpersonateUID,
+		ImpersonateGroup: c.ImpersonateGroup, ImpersonateUserExtra: c.ImpersonateUserExtra, Username: c.Username, Password: c.Password,
+		Timeout: c.Timeout, DisableCompression: c.DisableCompression, WrapConfigFn: c.WrapConfigFn,
+	}
+}
+
+// verdict says in a few words what became of a case.
+func (r Result) verdict() string {
+	switch {
+	case r.Skipped != "":
+		return "skipped: " + r.Skipped
+	case r.Error != "":
+		return "error: " + r.Error
+	case r.IsWrong():
+		return "wrong"
+	}
+	return "right"
+}
+
+func (o *options) print(results []Result) error {
+	if !o.output.IsText() {
+		return o.output.PrintObject(o.streams.Out, "Cases", map[string]any{"items": results})
+	}
+	table := output.Table("CASE", "WANT", "GOT", "RESULT")
+	for _, r := range results {
+		output.AddRow(table, r.Case, r.Want, r.Got, r.verdict())
+	}
+	return o.output.PrintTable(o.streams.Out, table)
+}
