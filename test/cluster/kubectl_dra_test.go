@@ -17,26 +17,17 @@ limitations under the License.
 package cluster
 
 import (
-	"bytes"
-	"context"
 	"fmt"
+	"io"
 	"path/filepath"
-	"strings"
 	"testing"
-	"time"
 
-	"github.com/spf13/cobra"
-	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
-	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/utils/ptr"
 
 	"kubernetes-dra/cmd/kubectl-dra/pkg/cases"
 	"kubernetes-dra/cmd/kubectl-dra/pkg/doctor"
 	"kubernetes-dra/cmd/kubectl-dra/pkg/trycases"
-	"kubernetes-dra/cmd/kubectl-dra/pkg/why"
-	"kubernetes-dra/hack/pkg/cluster"
 )
 
 // TestKubectlDRA seeds the faults of all cases at the same time, each in a namespace of its own, and asks
@@ -49,29 +40,19 @@ func TestKubectlDRA(t *testing.T) {
 	}
 	config := genericclioptions.NewConfigFlags(true)
 	config.KubeConfig = ptr.To(shared.Kubeconfig())
-	mapper, err := config.ToRESTMapper()
-	if err != nil {
-		t.Fatal(err)
-	}
 	e.eventually("doctor raises no alarm in a cluster where nothing is wrong", func() error {
-		out, err := e.dra(doctor.NewCommand, "", "--fail-on=warning")
+		out, err := trycases.Verb(e.ctx, doctor.NewCommand, config, "", "--fail-on=warning")
 		if err != nil {
 			return fmt.Errorf("%w: %s", err, out)
 		}
 		t.Logf("kubectl dra doctor\n%s", out)
 		return nil
 	})
-	runner := &trycases.Runner{
-		Cluster: cases.Cluster{Dynamic: e.Dynamic, Mapper: mapper, Version: e.Version},
-		Version: version.MustParseGeneric(shared.Version), Carry: cluster.IsPatched(shared.Version),
-		Nodes: sets.New("sim-0000", "sim-0001"), Prefix: e.namespace + "-", Patience: 90 * time.Second,
-		Why: func(ctx context.Context, namespace string, args ...string) (string, error) {
-			return trycases.Why(ctx, config, namespace, args...)
-		},
+	runner, err := trycases.NewRunner(e.ctx, config, io.Discard)
+	if err != nil {
+		t.Fatal(err)
 	}
-	if realNode, _ := shared.HasRealNode(); realNode {
-		runner.Nodes.Insert("real")
-	}
+	runner.Prefix = e.namespace + "-"
 	var wrong []string
 	seeded := 0
 	runner.Run(e.ctx, list, 8, func(r trycases.Result) {
@@ -91,21 +72,4 @@ func TestKubectlDRA(t *testing.T) {
 	if seeded == 0 || len(wrong)*15 > seeded {
 		t.Errorf("too many wrong causes: %q", wrong)
 	}
-}
-
-// why runs kubectl dra why.
-func (e *env) why(namespace string, args ...string) (string, error) {
-	return e.dra(why.NewCommand, namespace, args...)
-}
-
-// dra runs a verb of kubectl dra.
-func (e *env) dra(verb func(*genericclioptions.ConfigFlags, genericiooptions.IOStreams) *cobra.Command, namespace string, args ...string) (string, error) {
-	var out bytes.Buffer
-	config := genericclioptions.NewConfigFlags(true)
-	config.KubeConfig, config.Namespace = ptr.To(shared.Kubeconfig()), &namespace
-	command := verb(config, genericiooptions.IOStreams{In: strings.NewReader(""), Out: &out, ErrOut: &out})
-	command.SetArgs(args)
-	command.SilenceErrors, command.SilenceUsage = true, true
-	err := command.ExecuteContext(e.ctx)
-	return out.String(), err
 }

@@ -60,8 +60,6 @@ type Case struct {
 	Real []map[string]any `json:"real,omitempty"`
 	// Skip says why the case cannot be seeded in a real cluster.
 	Skip string `json:"skip,omitempty"`
-	// RealNode is true if the case needs the node "real", with a kubelet.
-	RealNode bool `json:"realNode,omitempty"`
 	// Carry is true if the case is about fields of the carry.
 	Carry bool `json:"carry,omitempty"`
 	// Since is the oldest release whose API server keeps all fields with its default gates.

@@ -17,30 +17,20 @@ limitations under the License.
 package trycases
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os/signal"
 	"slices"
-	"strings"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
-	"k8s.io/client-go/dynamic"
 
 	"kubernetes-dra/cmd/kubectl-dra/pkg/cases"
-	"kubernetes-dra/cmd/kubectl-dra/pkg/downgrade"
 	"kubernetes-dra/cmd/kubectl-dra/pkg/output"
-	"kubernetes-dra/cmd/kubectl-dra/pkg/view"
-	"kubernetes-dra/cmd/kubectl-dra/pkg/why"
 )
 
 const long = `Seed the faults of cases in a cluster for tests, and compare what "kubectl dra why" says with what they expect.
@@ -82,7 +72,7 @@ func NewCommand(config *genericclioptions.ConfigFlags, streams genericiooptions.
 	}
 	o.output = output.New(command)
 	command.Flags().StringVar(&o.prefix, "prefix", "dra-case-", "What the names of the namespaces begin with.")
-	command.Flags().DurationVar(&o.patience, "patience", 90*time.Second, "How long the right cause may take to come first.")
+	command.Flags().DurationVar(&o.patience, "patience", defaultPatience, "How long the right cause may take to come first.")
 	command.Flags().IntVar(&o.parallel, "parallel", 8, "How many cases are seeded at the same time.")
 	return command
 }
@@ -100,10 +90,11 @@ func (o *options) run(ctx context.Context, dir string, names []string) error {
 	}
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	runner, err := o.newRunner(ctx)
+	runner, err := NewRunner(ctx, o.config, o.streams.ErrOut)
 	if err != nil {
 		return err
 	}
+	runner.Prefix, runner.Patience = o.prefix, o.patience
 	results := runner.Run(ctx, list, o.parallel, func(r Result) {
 		fmt.Fprintf(o.streams.ErrOut, "%s: %s\n", r.Case, r.verdict())
 	})
@@ -146,65 +137,6 @@ func selectCases(dir string, names []string) ([]*cases.Case, error) {
 		selected = append(selected, list[i])
 	}
 	return selected, nil
-}
-
-// newRunner finds out what cluster it is.
-func (o *options) newRunner(ctx context.Context) (*Runner, error) {
-	reader, err := view.NewReader(o.config, o.streams.ErrOut)
-	if err != nil {
-		return nil, err
-	}
-	r := &Runner{Prefix: o.prefix, Patience: o.patience, Nodes: sets.New[string]()}
-	r.Cluster.Version = reader.Version
-	if r.Cluster.Dynamic, err = dynamic.NewForConfig(reader.Config); err != nil {
-		return nil, err
-	}
-	if r.Cluster.Mapper, err = o.config.ToRESTMapper(); err != nil {
-		return nil, err
-	}
-	discovery := reader.Kube.Discovery()
-	info, err := discovery.ServerVersion()
-	if err != nil {
-		return nil, fmt.Errorf("ask for the version of the API server: %w", err)
-	}
-	if r.Version, err = version.ParseGeneric(info.GitVersion); err != nil {
-		return nil, fmt.Errorf("version of the API server: %w", err)
-	}
-	if r.Carry, err = downgrade.HasCarry(discovery.OpenAPIV3(), schema.GroupVersion{Group: "resource.k8s.io", Version: reader.Version}); err != nil {
-		return nil, fmt.Errorf("look for spec.reservedFor: %w", err)
-	}
-	nodes, err := reader.Kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("list nodes: %w", err)
-	}
-	for _, node := range nodes.Items {
-		r.Nodes.Insert(node.Name)
-	}
-	r.Why = func(ctx context.Context, namespace string, args ...string) (string, error) {
-		return Why(ctx, o.config, namespace, args...)
-	}
-	return r, nil
-}
-
-// Why runs "kubectl dra why" in a namespace, and returns what it prints.
-func Why(ctx context.Context, config *genericclioptions.ConfigFlags, namespace string, args ...string) (string, error) {
-	var out bytes.Buffer
-	command := why.NewCommand(inNamespace(config, namespace), genericiooptions.IOStreams{In: strings.NewReader(""), Out: &out, ErrOut: &out})
-	command.SetArgs(args)
-	command.SilenceErrors, command.SilenceUsage = true, true
-	err := command.ExecuteContext(ctx)
-	return out.String(), err
-}
-
-// inNamespace returns flags for the same cluster and user, which nobody else changes.
-func inNamespace(c *genericclioptions.ConfigFlags, namespace string) *genericclioptions.ConfigFlags {
-	return &genericclioptions.ConfigFlags{
-		Namespace: &namespace, CacheDir: c.CacheDir, KubeConfig: c.KubeConfig, ClusterName: c.ClusterName, AuthInfoName: c.AuthInfoName,
-		Context: c.Context, APIServer: c.APIServer, TLSServerName: c.TLSServerName, Insecure: c.Insecure, CertFile: c.CertFile,
-		KeyFile: c.KeyFile, CAFile: c.CAFile, BearerToken: c.BearerToken, Impersonate: c.Impersonate, ImpersonateUID: c.ImpersonateUID,
-		ImpersonateGroup: c.ImpersonateGroup, ImpersonateUserExtra: c.ImpersonateUserExtra, Username: c.Username, Password: c.Password,
-		Timeout: c.Timeout, DisableCompression: c.DisableCompression, WrapConfigFn: c.WrapConfigFn,
-	}
 }
 
 // verdict says in a few words what became of a case.

@@ -19,20 +19,30 @@ limitations under the License.
 package trycases
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/version"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/util/workqueue"
 
 	"kubernetes-dra/cmd/kubectl-dra/pkg/cases"
+	"kubernetes-dra/cmd/kubectl-dra/pkg/downgrade"
+	"kubernetes-dra/cmd/kubectl-dra/pkg/view"
+	"kubernetes-dra/cmd/kubectl-dra/pkg/why"
 )
 
 // Result is what became of a case.
@@ -70,6 +80,68 @@ type Runner struct {
 	Patience time.Duration
 }
 
+// defaultPatience is enough for a slow machine.
+const defaultPatience = 90 * time.Second
+
+// NewRunner finds out what cluster it is. Progress is written to a terminal only. The caller sets Prefix.
+func NewRunner(ctx context.Context, config *genericclioptions.ConfigFlags, errOut io.Writer) (*Runner, error) {
+	reader, err := view.NewReader(config, errOut)
+	if err != nil {
+		return nil, err
+	}
+	r := &Runner{Patience: defaultPatience, Nodes: sets.New[string]()}
+	r.Cluster.Version = reader.Version
+	if r.Cluster.Dynamic, err = dynamic.NewForConfig(reader.Config); err != nil {
+		return nil, err
+	}
+	if r.Cluster.Mapper, err = config.ToRESTMapper(); err != nil {
+		return nil, err
+	}
+	discovery := reader.Kube.Discovery()
+	info, err := discovery.ServerVersion()
+	if err != nil {
+		return nil, fmt.Errorf("ask for the version of the API server: %w", err)
+	}
+	if r.Version, err = version.ParseGeneric(info.GitVersion); err != nil {
+		return nil, fmt.Errorf("version of the API server: %w", err)
+	}
+	if r.Carry, err = downgrade.HasCarry(discovery.OpenAPIV3(), schema.GroupVersion{Group: "resource.k8s.io", Version: reader.Version}); err != nil {
+		return nil, fmt.Errorf("look for spec.reservedFor: %w", err)
+	}
+	nodes, err := reader.Kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("list nodes: %w", err)
+	}
+	for _, node := range nodes.Items {
+		r.Nodes.Insert(node.Name)
+	}
+	r.Why = func(ctx context.Context, namespace string, args ...string) (string, error) {
+		return Verb(ctx, why.NewCommand, config, namespace, args...)
+	}
+	return r, nil
+}
+
+// Verb runs a verb of kubectl dra in a namespace, and returns what it prints.
+func Verb(ctx context.Context, verb func(*genericclioptions.ConfigFlags, genericiooptions.IOStreams) *cobra.Command, config *genericclioptions.ConfigFlags, namespace string, args ...string) (string, error) {
+	var out bytes.Buffer
+	command := verb(inNamespace(config, namespace), genericiooptions.IOStreams{In: strings.NewReader(""), Out: &out, ErrOut: &out})
+	command.SetArgs(args)
+	command.SilenceErrors, command.SilenceUsage = true, true
+	err := command.ExecuteContext(ctx)
+	return out.String(), err
+}
+
+// inNamespace returns flags for the same cluster and user, which nobody else changes.
+func inNamespace(c *genericclioptions.ConfigFlags, namespace string) *genericclioptions.ConfigFlags {
+	return &genericclioptions.ConfigFlags{
+		Namespace: &namespace, CacheDir: c.CacheDir, KubeConfig: c.KubeConfig, ClusterName: c.ClusterName, AuthInfoName: c.AuthInfoName,
+		Context: c.Context, APIServer: c.APIServer, TLSServerName: c.TLSServerName, Insecure: c.Insecure, CertFile: c.CertFile,
+		KeyFile: c.KeyFile, CAFile: c.CAFile, BearerToken: c.BearerToken, Impersonate: c.Impersonate, ImpersonateUID: c.ImpersonateUID,
+		ImpersonateGroup: c.ImpersonateGroup, ImpersonateUserExtra: c.ImpersonateUserExtra, Username: c.Username, Password: c.Password,
+		Timeout: c.Timeout, DisableCompression: c.DisableCompression, WrapConfigFn: c.WrapConfigFn,
+	}
+}
+
 // nodesOfCases are those which cases need, and do not create.
 var nodesOfCases = map[string]string{"sim-0000": "a simulated node sim-0000", "real": "a node real, with a kubelet"}
 
@@ -92,8 +164,7 @@ func (r *Runner) Skipped(c *cases.Case) (string, error) {
 		return "", err
 	}
 	for node, what := range nodesOfCases {
-		needed := strings.Contains(string(text), `"`+node+`"`) || c.RealNode && node == "real"
-		if needed && !r.Nodes.Has(node) {
+		if strings.Contains(string(text), `"`+node+`"`) && !r.Nodes.Has(node) {
 			return "it needs " + what, nil
 		}
 	}

@@ -89,11 +89,10 @@ func TestTry(t *testing.T) {
 	for name, test := range map[string]struct {
 		objects []runtime.Object
 		answer  string
-		want    Result
 		text    string
 	}{
-		"right": {objects: []runtime.Object{account}, answer: "too-few-devices", text: "right", want: Result{Got: "too-few-devices"}},
-		"wrong": {objects: []runtime.Object{account}, answer: "quota", text: "wrong", want: Result{Got: "quota"}},
+		"right": {objects: []runtime.Object{account}, answer: "too-few-devices", text: "right"},
+		"wrong": {objects: []runtime.Object{account}, answer: "quota", text: "wrong"},
 		"none":  {objects: []runtime.Object{account}, text: "wrong"},
 		"class exists": {
 			objects: []runtime.Object{account, object("resource.k8s.io/v1", "DeviceClass", "", "too-few-devices")},
@@ -121,7 +120,7 @@ func TestTry(t *testing.T) {
 			}
 			var seen []string
 			results := runner.Run(context.Background(), load(t, testdata, "too-few-devices"), 2, func(r Result) { seen = append(seen, r.verdict()) })
-			if len(results) != 1 || results[0].Got != test.want.Got || results[0].Want != "too-few-devices" || len(seen) != 1 || seen[0] != test.text {
+			if len(results) != 1 || results[0].Got != test.answer || results[0].Want != "too-few-devices" || len(seen) != 1 || seen[0] != test.text {
 				t.Errorf("want %q, got %q and %+v", test.text, seen, results)
 			}
 			if results[0].IsWrong() == (test.text == "right") {
@@ -145,20 +144,18 @@ func TestTry(t *testing.T) {
 // TestSkipped covers cases that cannot be seeded in a cluster.
 func TestSkipped(t *testing.T) {
 	for id, test := range map[string]struct {
-		change func(*Runner)
-		want   string
+		carry bool
+		want  string
 	}{
 		"claim-not-made":                {want: "kube-controller-manager runs"},
 		"reserved-for-another-workload": {want: "it is about the carry"},
 		"driver-error":                  {want: "it needs a node real, with a kubelet"},
 		"driver-not-on-node":            {want: "it needs a simulated node sim-0000"},
 		"too-few-devices":               {},
-		"gate-off-in-kubelet":           {change: func(r *Runner) { r.Carry = true }, want: "it needs a node real, with a kubelet"},
+		"gate-off-in-kubelet":           {carry: true, want: "it needs a node real, with a kubelet"},
 	} {
 		runner, _ := newRunner()
-		if test.change != nil {
-			test.change(runner)
-		}
+		runner.Carry = test.carry
 		if got, err := runner.Skipped(load(t, testdata, id)[0]); err != nil || got != test.want {
 			t.Errorf("%s: want %q, got %q, %v", id, test.want, got, err)
 		}
