@@ -24,7 +24,8 @@ import (
 )
 
 func gatherers() map[string]gatherer {
-	return map[string]gatherer{"only": func(slices []*resourceapi.ResourceSlice, node *v1.Node) (map[string]any, error) {
-		return byID(GatherPools(context.Background(), slices, node))
-	}}
+	withFeatures := func(ctx context.Context, slices []*resourceapi.ResourceSlice, node *v1.Node, _ testFeatures) ([]*Pool, error) {
+		return GatherPools(ctx, slices, node)
+	}
+	return map[string]gatherer{"only": newGatherer(withFeatures, allFuzzFeatures)}
 }

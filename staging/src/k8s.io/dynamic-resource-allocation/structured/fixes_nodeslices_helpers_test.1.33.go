@@ -16,15 +16,6 @@ limitations under the License.
 
 package structured
 
-import (
-	"context"
-
-	v1 "k8s.io/api/core/v1"
-	resourceapi "k8s.io/api/resource/v1"
-)
-
 func gatherers() map[string]gatherer {
-	return map[string]gatherer{"only": func(slices []*resourceapi.ResourceSlice, node *v1.Node) (map[string]any, error) {
-		return byID(GatherPools(context.Background(), slices, node, allFuzzFeatures))
-	}}
+	return map[string]gatherer{"only": newGatherer(GatherPools, allFuzzFeatures)}
 }

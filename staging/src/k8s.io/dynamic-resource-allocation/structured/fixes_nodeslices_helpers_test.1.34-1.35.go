@@ -17,26 +17,15 @@ limitations under the License.
 package structured
 
 import (
-	"context"
-
-	v1 "k8s.io/api/core/v1"
-	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/structured/internal/experimental"
 	"k8s.io/dynamic-resource-allocation/structured/internal/incubating"
 	"k8s.io/dynamic-resource-allocation/structured/internal/stable"
 )
 
 func gatherers() map[string]gatherer {
-	ctx := context.Background()
 	return map[string]gatherer{
-		"stable": func(slices []*resourceapi.ResourceSlice, node *v1.Node) (map[string]any, error) {
-			return byID(stable.GatherPools(ctx, slices, node, stable.SupportedFeatures))
-		},
-		"incubating": func(slices []*resourceapi.ResourceSlice, node *v1.Node) (map[string]any, error) {
-			return byID(incubating.GatherPools(ctx, slices, node, incubating.SupportedFeatures))
-		},
-		"experimental": func(slices []*resourceapi.ResourceSlice, node *v1.Node) (map[string]any, error) {
-			return byID(experimental.GatherPools(ctx, slices, node, experimental.SupportedFeatures))
-		},
+		"stable":       newGatherer(stable.GatherPools, stable.SupportedFeatures),
+		"incubating":   newGatherer(incubating.GatherPools, incubating.SupportedFeatures),
+		"experimental": newGatherer(experimental.GatherPools, experimental.SupportedFeatures),
 	}
 }

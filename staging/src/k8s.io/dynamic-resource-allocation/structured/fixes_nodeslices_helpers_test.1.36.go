@@ -27,13 +27,15 @@ import (
 
 // gatherers has those which look at shared counters. In 1.36, the stable one leaves out slices itself.
 func gatherers() map[string]gatherer {
-	ctx := context.Background()
 	return map[string]gatherer{
-		"incubating": func(slices []*resourceapi.ResourceSlice, node *v1.Node) (map[string]any, error) {
-			return byID(incubating.GatherPools(ctx, slices, node, incubating.SupportedFeatures, slices))
-		},
-		"experimental": func(slices []*resourceapi.ResourceSlice, node *v1.Node) (map[string]any, error) {
-			return byID(experimental.GatherPools(ctx, slices, node, experimental.SupportedFeatures, slices))
-		},
+		"incubating":   newGatherer(ofAll(incubating.GatherPools), incubating.SupportedFeatures),
+		"experimental": newGatherer(ofAll(experimental.GatherPools), experimental.SupportedFeatures),
+	}
+}
+
+// ofAll gives the slices of the node for all slices, too: whether a pool is complete has to be known from them.
+func ofAll[P, F any](gather func(context.Context, []*resourceapi.ResourceSlice, *v1.Node, F, []*resourceapi.ResourceSlice) ([]P, error)) func(context.Context, []*resourceapi.ResourceSlice, *v1.Node, F) ([]P, error) {
+	return func(ctx context.Context, slices []*resourceapi.ResourceSlice, node *v1.Node, features F) ([]P, error) {
+		return gather(ctx, slices, node, features, slices)
 	}
 }

@@ -18,6 +18,7 @@ package structured
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -37,12 +38,16 @@ import (
 // gatherer is GatherPools of one of the allocators. It returns the pools by their IDs.
 type gatherer func(slices []*resourceapi.ResourceSlice, node *v1.Node) (pools map[string]any, err error)
 
-func byID[P fmt.Stringer](pools []P, err error) (map[string]any, error) {
-	all := make(map[string]any, len(pools))
-	for _, pool := range pools {
-		all[pool.String()] = pool
+// newGatherer makes one of GatherPools. The features of the allocator are of another type in each release.
+func newGatherer[P fmt.Stringer, F any](gather func(context.Context, []*resourceapi.ResourceSlice, *v1.Node, F) ([]P, error), features F) gatherer {
+	return func(slices []*resourceapi.ResourceSlice, node *v1.Node) (map[string]any, error) {
+		pools, err := gather(context.Background(), slices, node, features)
+		all := make(map[string]any, len(pools))
+		for _, pool := range pools {
+			all[pool.String()] = pool
+		}
+		return all, err
 	}
-	return all, err
 }
 
 var numberedNodes = []*v1.Node{
