@@ -62,7 +62,8 @@ type Case struct {
 	Skip string `json:"skip,omitempty"`
 	// Carry is true if the case is about fields of the carry.
 	Carry bool `json:"carry,omitempty"`
-	// Since is the oldest release whose API server keeps all fields with its default gates.
+	// Since is the oldest release whose API server keeps all fields with its default gates, and where
+	// they are a fault.
 	Since string `json:"since,omitempty"`
 
 	common map[string]map[string]any
