@@ -25,6 +25,7 @@ ignore (
 replace kubernetes-dra/cnistatus => ./cnistatus
 
 require (
+	github.com/aclements/go-moremath v0.0.0-20210112150236-f10218a38794
 	github.com/containerd/nri v0.11.0
 	github.com/containerd/ttrpc v1.2.7
 	github.com/containernetworking/cni v1.3.0

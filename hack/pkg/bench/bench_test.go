@@ -140,7 +140,7 @@ case "$*" in
 esac
 echo "{\"pods\":240,\"scheduled\":240," > $RESERVEDFOR_BENCH_REPORT
 sleep 0.3
-echo "\"podsPerSecond\":$speed,\"claimWrites\":2,\"claimBytes\":1300}" >> $RESERVEDFOR_BENCH_REPORT
+echo "\"podsPerSecond\":$speed,\"cpuSeconds\":12,\"claimWrites\":2,\"claimBytes\":1300}" >> $RESERVEDFOR_BENCH_REPORT
 sleep 1000 # shut down
 `
 	b := newBench(t, strings.ReplaceAll(script, "SPEED", "40"), strings.ReplaceAll(script, "SPEED", "1"))
@@ -183,8 +183,8 @@ sleep 1000 # shut down
 		{What: "a", Base: 200, Measured: 190, Ratio: 0.95, Goal: 0.9}, {What: "b", Base: 200, Measured: 100, Ratio: 0.5, Goal: 0.9},
 	}}
 	for _, want := range []string{
-		"| 240 pods, 100 nodes | 50 | 95 | 0.95 | ≥ 0.93, met |",
-		"| without `spec.reservedFor`, beside no claim: 240 pods, 100 nodes | 0.0100 | 0.40 | ≥ 0.7 | **missed** |",
+		"| 240 pods, 100 nodes | 50 | 95 | 0.95 | ≥ 0.97, **missed** | 1.00 | ≤ 1.03, met |",
+		"| without `spec.reservedFor`, beside no claim: 240 pods, 100 nodes | 0.0100 | 0.40 | ≥ 0.95 | **missed** |",
 		"| SchedulingWithResourceClaimTemplate, gate on: true | 1 | 1.00 | ≥ 0.98 | met |",
 		"| writes to a claim until all its pods are bound | – | 2 | ≤ 2 | met |", "| bytes of a claim | – | 1,300 |",
 		"| a | 200 | 190 | 0.950 | ≥ 0.9 | met |", "| b | 200 | 100 | 0.500 | ≥ 0.9 | **missed** |",
@@ -209,6 +209,47 @@ sleep 1000 # shut down
 		if !strings.Contains(picture, want) {
 			t.Errorf("the picture has no %s:\n%s", want, picture)
 		}
+	}
+}
+
+// TestFigure checks that a goal is met only if the interval says so, once there is one.
+func TestFigure(t *testing.T) {
+	result := func(speeds ...float64) *Result {
+		r := &Result{}
+		for _, speed := range speeds {
+			r.Reports = append(r.Reports, Report{PodsPerSecond: speed})
+		}
+		return r
+	}
+	base := result(100, 200, 100, 100, 100, 100, 100)
+	for _, tc := range []struct {
+		have            *Result
+		want            string
+		atLeast, atMost bool // 0.97 and 1.03
+	}{
+		{result(98, 196, 90), "0.98", true, true},
+		{result(98, 196, 98, 99, 99, 97, 99), "0.98 (0.97 to 0.99)", true, true},
+		{result(98, 196, 98, 99, 99, 96, 99), "0.98 (0.96 to 0.99)", false, true},
+		{result(98, 196, 98, 99, 99, 97, 104), "0.98 (0.97 to 1.04)", true, false},
+		{result(), "0.00", false, true},
+	} {
+		if f := ratio(tc.have, base); f.String() != tc.want || f.atLeast(0.97) != tc.atLeast || f.atMost(1.03) != tc.atMost {
+			t.Errorf("%v: want %s, %t, %t, got %s, %t, %t", tc.have.Reports, tc.want, tc.atLeast, tc.atMost, f, f.atLeast(0.97), f.atMost(1.03))
+		}
+	}
+}
+
+// TestOrder checks that each round has the order of the one before, reversed.
+func TestOrder(t *testing.T) {
+	b := newBench(t, `
+echo "$*" | sed 's/.*_\(.*\)nodes.*/\1/' >> ../../../../../calls
+echo '{"pods":1}' > $RESERVEDFOR_BENCH_REPORT
+`, "")
+	if _, err := b.Run(t.Context(), plan([]row{{patched, NoClaim, 0, 1, 1, 3}, {patched, NoClaim, 0, 1, 2, 3}}, false, time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	if calls, err := os.ReadFile(b.Patched.path("calls")); err != nil || string(calls) != "1\n2\n2\n1\n1\n2\n" {
+		t.Errorf("want 1 2 2 1 1 2, got %q, %v", calls, err)
 	}
 }
 

@@ -22,11 +22,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"runtime"
 	"slices"
 	"strings"
 	"syscall"
+
+	"github.com/aclements/go-moremath/stats"
 )
 
 // RecordFile has what docs/benchmark.md shows, and PictureFile is shown there.
@@ -165,42 +168,79 @@ func (r *Result) median() *Report {
 	return &sorted[(len(sorted)-1)/2]
 }
 
-// ratio is the throughput of one result beside another one: the median of the ratios in each round.
-// The speed of a machine that is shared with others changes by more than what is measured, but
-// less within a round. It is 0 if there is none.
-func ratio(have, base *Result) float64 {
+// figure is the median of what the rounds have, and the interval in which it lies with a confidence
+// of 95 %. With less than six rounds, that is infinite.
+type figure struct{ median, low, high float64 }
+
+// beside compares two results: what they have in each round. The speed of a machine that is shared
+// with others changes by more than what is measured, but less within a round. It is 0 if there is
+// nothing to compare.
+func beside(have, base *Result, value func(Report) float64) figure {
+	f := figure{0, math.Inf(-1), math.Inf(1)}
 	if have == nil || base == nil {
-		return 0
+		return f
 	}
 	var ratios []float64
 	for i := range min(len(have.Reports), len(base.Reports)) {
-		if speed := base.Reports[i].PodsPerSecond; speed > 0 {
-			ratios = append(ratios, have.Reports[i].PodsPerSecond/speed)
+		if divisor := value(base.Reports[i]); divisor > 0 {
+			ratios = append(ratios, value(have.Reports[i])/divisor)
 		}
 	}
-	if len(ratios) == 0 {
-		return 0
+	if len(ratios) > 0 {
+		f.median, f.low, f.high = stats.QuantileCI(len(ratios), 0.5, 0.95).SampleCI(stats.Sample{Xs: ratios})
 	}
-	return median(ratios)
+	return f
 }
 
-// Goals for pods with spec.reservedFor. For the ratio see [ratioGoal].
+// ratio is the throughput of one result beside another one.
+func ratio(have, base *Result) figure {
+	return beside(have, base, func(r Report) float64 { return r.PodsPerSecond })
+}
+
+// cpuPerPod and latency are compared, too.
+func cpuPerPod(r Report) float64 { return r.CPUSeconds / float64(max(1, r.Scheduled)) }
+
+func latency(r Report) float64 { return r.P99Seconds }
+
+func (f figure) isBounded() bool { return !math.IsInf(f.low, 0) && !math.IsInf(f.high, 0) }
+
+func (f figure) String() string {
+	if !f.isBounded() {
+		return fmt.Sprintf("%.2f", f.median)
+	}
+	return fmt.Sprintf("%.2f (%.2f to %.2f)", f.median, f.low, f.high)
+}
+
+// atLeast says whether a goal is met: by the lower end of the interval, where there is one.
+func (f figure) atLeast(goal float64) bool {
+	if f.isBounded() {
+		return f.low >= goal
+	}
+	return f.median >= goal
+}
+
+// atMost is the same for the upper end.
+func (f figure) atMost(goal float64) bool {
+	if f.isBounded() {
+		return f.high <= goal
+	}
+	return f.median <= goal
+}
+
+// Goals for pods with spec.reservedFor, beside pods without a claim.
+const (
+	goalRatio   = 0.97
+	goalCPU     = 1.03
+	goalLatency = 1.1
+	goalMemory  = 1.1
+)
+
+// Goals for their claims. Devices are to be free goalFree seconds after the last pod.
 const (
 	goalWrites = 2
 	goalBytes  = 2048
-	goalMemory = 1.1
+	goalFree   = 1
 )
-
-// ratioGoal is how fast the pods of a shared claim are to be beside pods without one.
-func ratioGoal(pods int) float64 {
-	switch {
-	case pods <= 240:
-		return 0.93
-	case pods < 10000:
-		return 0.95
-	}
-	return 0.97
-}
 
 // Markdown shows the record: speeds over sizes, and then what is one figure.
 func (r *Record) Markdown() string {
@@ -208,7 +248,7 @@ func (r *Record) Markdown() string {
 	fmt.Fprintf(&b, "%s beside %s, %s, on %s.\n", r.Version, r.Beside, r.Date, r.Machine)
 	speeds, figures := r.Results.speeds(), r.Results.figures()
 	if len(speeds) > 0 {
-		b.WriteString("\n| pods of claims | PodGroup, pods/s | `spec.reservedFor`, pods/s | beside no claim | goal | p99, s |\n|---|---:|---:|---:|---:|---:|\n")
+		b.WriteString("\n| pods of claims | PodGroup, pods/s | `spec.reservedFor`, pods/s | beside no claim | goal | CPU per pod | goal | p99, s |\n|---|---:|---:|---:|---:|---:|---:|---:|\n")
 		b.WriteString(strings.Join(speeds, ""))
 	}
 	if len(figures) > 0 {
@@ -247,11 +287,9 @@ func (results Results) speeds() []string {
 		if g := results.podGroup(r.Run).median(); g != nil {
 			group = fmt.Sprintf("%.0f", g.PodsPerSecond)
 		}
-		x, goal := ratio(r, base), ratioGoal(r.Pods)
-		if r.Groups > 1 {
-			goal = 0.95
-		}
-		rows = append(rows, fmt.Sprintf("| %s | %s | %.0f | %.2f | ≥ %g, %s | %.2f |\n", r.size(), group, m.PodsPerSecond, x, goal, verdict(x >= goal), m.P99Seconds))
+		speed, cpu := ratio(r, base), beside(r, base, cpuPerPod)
+		rows = append(rows, fmt.Sprintf("| %s | %s | %.0f | %s | ≥ %g, %s | %s | ≤ %g, %s | %.2f |\n", r.size(), group, m.PodsPerSecond,
+			speed, goalRatio, verdict(speed.atLeast(goalRatio)), cpu, goalCPU, verdict(cpu.atMost(goalCPU)), m.P99Seconds))
 	}
 	return rows
 }
@@ -262,9 +300,9 @@ func (results Results) figures() []string {
 	add := func(what, before, have, goal string, met bool) {
 		rows = append(rows, fmt.Sprintf("| %s | %s | %s | %s | %s |\n", what, before, have, goal, verdict(met)))
 	}
-	atLeast := func(what, before string, x, goal float64) {
-		if x > 0 {
-			add(what, before, fmt.Sprintf("%.2f", x), fmt.Sprintf("≥ %g", goal), x >= goal)
+	atLeast := func(what, before string, x figure, goal float64) {
+		if x.median > 0 {
+			add(what, before, x.String(), fmt.Sprintf("≥ %g", goal), x.atLeast(goal))
 		}
 	}
 	var writes, memory float64
@@ -283,13 +321,21 @@ func (results Results) figures() []string {
 			if base := base.median(); base != nil && base.MaxMemoryMiB > 0 && r.Pods >= 10000 {
 				memory = max(memory, float64(m.MaxMemoryMiB)/float64(base.MaxMemoryMiB))
 			}
+			if x := beside(r, base, latency); x.median > 0 && r.Pods == 240 {
+				add("created → bound, p99, beside no claim: "+r.size(), "–", x.String(), fmt.Sprintf("≤ %g", goalLatency), x.atMost(goalLatency))
+			}
+		case NoClaim:
+			// None of our code runs for them.
+			if x := ratio(r, unpatched); x.isBounded() && x.median > 0 {
+				rows = append(rows, fmt.Sprintf("| noise: pods without a claim, patched beside unpatched: %s | – | %s | – | – |\n", r.size(), x))
+			}
 		case SharedClaim:
 			if r.Pods == 240 {
 				before := "–"
-				if x := ratio(unpatched, results.base(unpatchedRun)); x > 0 {
-					before = fmt.Sprintf("%.4f", x)
+				if x := ratio(unpatched, results.base(unpatchedRun)); x.median > 0 {
+					before = fmt.Sprintf("%.4f", x.median)
 				}
-				atLeast("without `spec.reservedFor`, beside no claim: "+r.size(), before, ratio(r, base), 0.7)
+				atLeast("without `spec.reservedFor`, beside no claim: "+r.size(), before, ratio(r, base), 0.95)
 			}
 		case SharedClaimOneNode:
 			atLeast("claim on one node, beside a node selector: "+r.size(), "–", ratio(r, base), 0.95)
@@ -302,7 +348,7 @@ func (results Results) figures() []string {
 				add("CPU burned by pods past the limit, cores", number(burned(unpatched.median()), "%.2f"), number(x, "%.2f"), "0", *x < 0.05)
 			}
 		case Release:
-			add("last pod gone → devices free, s", "–", number(m.FreeAfterSeconds, "%.1f"), "≤ 10", m.FreeAfterSeconds != nil && *m.FreeAfterSeconds <= 10)
+			add("last pod gone → devices free, s", "–", number(m.FreeAfterSeconds, "%.1f"), fmt.Sprintf("≤ %d", goalFree), m.FreeAfterSeconds != nil && *m.FreeAfterSeconds <= goalFree)
 		case ReleaseWorkloads:
 			if x := m.CallsPerRelease; x != nil && r.Groups > 1 {
 				add("API calls for each released claim: "+r.size(), "–", number(x, "%.1f"), "≤ 5", *x <= 5)
@@ -362,7 +408,7 @@ func (results Results) Picture() string {
 			if run.Case == SharedClaimsForPodGroups {
 				run.Groups = 1
 			}
-			if x := ratio(results.find(run), results.base(run)); x > 0 {
+			if x := ratio(results.find(run), results.base(run)).median; x > 0 {
 				bar(min(x, 1.2)*full/1.2, way.color, fmt.Sprintf("%.2f", x))
 			}
 		}

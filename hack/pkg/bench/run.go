@@ -223,10 +223,14 @@ func (b *Bench) Run(ctx context.Context, plan []Run) (Results, error) {
 			return nil, err
 		}
 	}
-	// One of each instead of repeating each immediately: what else the machine does
-	// then does not hit only one of those which get compared.
+	// One of each instead of repeating each immediately, and each round the other way round: what
+	// else the machine does then does not hit only one of those which get compared.
 	for round := 0; n < total; round++ {
-		for _, result := range results {
+		for i := range results {
+			result := results[i]
+			if round%2 > 0 {
+				result = results[len(results)-1-i]
+			}
 			if result.Repeat <= round {
 				continue
 			}
