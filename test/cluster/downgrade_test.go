@@ -20,6 +20,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 
@@ -167,11 +168,15 @@ func (e *env) downgrade(args ...string) (string, error) {
 	var out bytes.Buffer
 	config := genericclioptions.NewConfigFlags(true)
 	config.KubeConfig, config.Namespace = ptr.To(shared.Kubeconfig()), &e.namespace
-	command := downgrade.NewCommand(config, genericiooptions.IOStreams{Out: &out, ErrOut: &out})
+	err := runDowngrade(e.ctx, config, &out, args...)
+	return out.String(), err
+}
+
+func runDowngrade(ctx context.Context, config *genericclioptions.ConfigFlags, out io.Writer, args ...string) error {
+	command := downgrade.NewCommand(config, genericiooptions.IOStreams{Out: out, ErrOut: out})
 	command.SetArgs(args)
 	command.SilenceErrors, command.SilenceUsage = true, true
-	err := command.ExecuteContext(e.ctx)
-	return out.String(), err
+	return command.ExecuteContext(ctx)
 }
 
 // listed waits until a claim is reserved for so many pods, and for nothing else.

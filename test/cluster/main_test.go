@@ -63,6 +63,9 @@ var (
 )
 
 func TestMain(m *testing.M) {
+	if server := os.Getenv(downgradeServer); server != "" {
+		os.Exit(downgradeAlone(server, os.Args[1:]))
+	}
 	flag.Parse()
 	code, err := run(m)
 	if err != nil {
