@@ -18,10 +18,12 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	resourcev1beta1 "k8s.io/api/resource/v1beta1"
@@ -200,5 +202,16 @@ func (e *env) driver(user string) kubernetes.Interface {
 	if err != nil {
 		e.Fatal(err)
 	}
+	// The API server has informers for roles and bindings.
+	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+		ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "get", Group: "resource.k8s.io", Resource: "resourceclaims", Namespace: e.namespace},
+	}}
+	e.eventually("the driver has its rights", func() error {
+		answer, err := client.AuthorizationV1().SelfSubjectAccessReviews().Create(e.ctx, review, metav1.CreateOptions{})
+		if err == nil && !answer.Status.Allowed {
+			err = errors.New("it has not")
+		}
+		return err
+	})
 	return client
 }
