@@ -64,6 +64,9 @@ var peak = regexp.MustCompile(`VmHWM:\s+\d+`)
 const (
 	largeNodes, largePods, largeClaims = 5_000, 50_000, 10_000
 	largeNamespaces                    = 100
+
+	// tenant may see one namespace, and nothing that has none.
+	tenant = "tenant"
 )
 
 // largeCluster has encoded lists, as the cache of an API server has.
@@ -159,9 +162,20 @@ func largeCluster(b *testing.B) *fakeapi.Server {
 		"/api/v1/namespaces/team-00/pods": encode(pods["team-00"]), api + "deviceclasses": encode(&resourcev1.DeviceClassList{Items: []resourcev1.DeviceClass{class}}),
 		"/apis/rbac.authorization.k8s.io/v1/clusterroles": encode(&rbacv1.ClusterRoleList{}),
 	}
+	own := &resourcev1.ResourceClaimList{}
+	for _, c := range claims.Items {
+		if c.Namespace == "team-00" {
+			own.Items = append(own.Items, c)
+		}
+	}
+	bodies[api+"namespaces/team-00/resourceclaims"] = encode(own)
 	server := fakeapi.New(b, "v1")
 	server.Answer = func(w http.ResponseWriter, r *http.Request) bool {
 		path := r.URL.Path
+		if r.Header.Get("Impersonate-User") == tenant && r.Method == http.MethodGet && bodies[path] != nil && !strings.Contains(path, "/namespaces/team-00/") {
+			fakeapi.Fail(w, http.StatusForbidden, metav1.StatusReasonForbidden, "not yours")
+			return true
+		}
 		if strings.Contains(r.Header.Get("Accept"), "PartialObjectMetadata") {
 			path += " names"
 		}
@@ -179,8 +193,11 @@ func largeCluster(b *testing.B) *fakeapi.Server {
 func BenchmarkLarge(b *testing.B) {
 	server := largeCluster(b)
 	home := b.TempDir()
-	for _, verb := range [][]string{{"who"}, {"doctor"}, {"why", "large", "--namespace=team-00"}} {
-		b.Run(verb[0], func(b *testing.B) {
+	for name, verb := range map[string][]string{
+		"who": {"who"}, "doctor": {"doctor"}, "why": {"why", "large", "--namespace=team-00"},
+		"who of a tenant": {"who", "--namespace=team-00", "--as=" + tenant},
+	} {
+		b.Run(name, func(b *testing.B) {
 			var memory int
 			var cpu time.Duration
 			var out []byte
