@@ -86,6 +86,12 @@ func TestDowngradeKilled(t *testing.T) {
 			e.running("idle", 0)
 
 			scheduler(map[string]bool{gate: false})
+			// It would free the devices, too.
+			resume, err := shared.Pause(cluster.ControllerManager)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(resume)
 			killed[0] = e.downgradeKilled(n+1, "--apply")
 			e.listed("used", 3)
 			e.free("idle")
@@ -93,6 +99,7 @@ func TestDowngradeKilled(t *testing.T) {
 			scheduler(nil)
 			killed[1] = e.downgradeKilled(n+1, "--back", "--apply")
 			e.reservedFor("used", jobs["used"])
+			resume()
 			e.patchJob("idle", `{"spec":{"suspend":false}}`)
 			e.running("idle", 3)
 			e.reservedFor("idle", jobs["idle"])
@@ -108,14 +115,9 @@ func TestDowngradeKilled(t *testing.T) {
 }
 
 // downgradeKilled returns true if a run of the command was killed when so many of its writes were stored. The
-// next run, which is not, must succeed. Until then, the controller hangs.
+// next run, which is not, must succeed.
 func (e *env) downgradeKilled(writes int, args ...string) (killed bool) {
 	e.Helper()
-	resume, err := shared.Pause(cluster.ControllerManager)
-	if err != nil {
-		e.Fatal(err)
-	}
-	defer resume()
 	config, err := shared.Config()
 	if err != nil {
 		e.Fatal(err)
