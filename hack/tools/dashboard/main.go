@@ -26,17 +26,15 @@ import (
 	"fmt"
 	"image/color"
 	"math"
-	"net/http"
-	"net/url"
 	"os"
 	"regexp"
-	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/grafana/grafana-foundation-sdk/go/cog/plugins"
-	model "github.com/grafana/grafana-foundation-sdk/go/dashboard"
+	grafana "github.com/grafana/grafana-foundation-sdk/go/dashboard"
+	"github.com/prometheus/client_golang/api"
+	promv1 "github.com/prometheus/client_golang/api/prometheus/v1"
+	"github.com/prometheus/common/model"
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/plotutil"
@@ -60,12 +58,6 @@ type panel struct {
 	Targets []struct{ Expr, LegendFormat string }
 }
 
-// series is a range of samples, as the API of Prometheus returns it.
-type series struct {
-	Metric map[string]string
-	Values [][2]any
-}
-
 func main() {
 	prometheus := flag.String("prometheus", "http://127.0.0.1:9090", "the address of Prometheus")
 	from := flag.String("dashboard", "examples/monitoring/dashboard.json", "the dashboard's file")
@@ -78,14 +70,19 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, prometheus, from, to string, last time.Duration) error {
+func run(ctx context.Context, address, from, to string, last time.Duration) error {
+	client, err := api.NewClient(api.Config{Address: address})
+	if err != nil {
+		return err
+	}
+	prometheus := promv1.NewAPI(client)
 	plugins.RegisterDefaultPlugins()
 	data, err := os.ReadFile(from)
 	if err != nil {
 		return err
 	}
 	// An empty list of errors is no nil.
-	if err := new(model.Dashboard).UnmarshalJSONStrict(data); err != nil && err.Error() != "" {
+	if err := new(grafana.Dashboard).UnmarshalJSONStrict(data); err != nil && err.Error() != "" {
 		return fmt.Errorf("%s is no dashboard of Grafana: %w", from, err)
 	}
 	var d dashboard
@@ -125,7 +122,7 @@ func run(ctx context.Context, prometheus, from, to string, last time.Duration) e
 }
 
 // plot asks for the data of all queries of the panel.
-func (p panel) plot(ctx context.Context, prometheus string, start, end time.Time) (*plot.Plot, error) {
+func (p panel) plot(ctx context.Context, prometheus promv1.API, start, end time.Time) (*plot.Plot, error) {
 	pl := plot.New()
 	pl.Title.Text = p.Title
 	pl.X.Tick.Marker = plot.TimeTicks{Format: "15:04", Time: plot.UTCUnixTime}
@@ -146,17 +143,14 @@ func (p panel) plot(ctx context.Context, prometheus string, start, end time.Time
 			return nil, fmt.Errorf("%s: %w", target.Expr, err)
 		}
 		for _, s := range all {
-			points, highest, err := s.points()
-			if err != nil {
-				return nil, fmt.Errorf("%s: %w", target.Expr, err)
-			}
-			line, err := plotter.NewLine(points)
+			xys, highest := points(s)
+			line, err := plotter.NewLine(xys)
 			if err != nil {
 				return nil, err
 			}
 			line.Color, line.Width = plotutil.Color(n), vg.Points(1.5)
 			pl.Add(line)
-			pl.Legend.Add(s.name(target.LegendFormat), line)
+			pl.Legend.Add(name(s, target.LegendFormat), line)
 			top = max(top, highest)
 			n++
 		}
@@ -172,70 +166,41 @@ func (p panel) plot(ctx context.Context, prometheus string, start, end time.Time
 }
 
 // points are those that are numbers.
-func (s series) points() (points plotter.XYs, highest float64, err error) {
+func points(s *model.SampleStream) (points plotter.XYs, highest float64) {
 	for _, v := range s.Values {
-		seconds, isNumber := v[0].(float64)
-		text, isText := v[1].(string)
-		if !isNumber || !isText {
-			return nil, 0, fmt.Errorf("no sample of Prometheus: %v", v)
-		}
-		y, err := strconv.ParseFloat(text, 64)
-		if err != nil {
-			return nil, 0, fmt.Errorf("no sample of Prometheus: %w", err)
-		}
+		y := float64(v.Value)
 		if math.IsNaN(y) || math.IsInf(y, 0) {
 			continue
 		}
-		points = append(points, plotter.XY{X: seconds, Y: y})
+		points = append(points, plotter.XY{X: float64(v.Timestamp.Unix()), Y: y})
 		highest = max(highest, y)
 	}
-	return points, highest, nil
+	return points, highest
 }
 
 var label = regexp.MustCompile(`\{\{\s*(\w+)\s*\}\}`)
 
 // name is what Grafana shows in the legend.
-func (s series) name(format string) string {
-	if format != "" {
-		return label.ReplaceAllStringFunc(format, func(m string) string { return s.Metric[label.FindStringSubmatch(m)[1]] })
+func name(s *model.SampleStream, format string) string {
+	if format == "" {
+		return s.Metric.String()
 	}
-	var labels []string
-	for name, value := range s.Metric {
-		if name != "__name__" {
-			labels = append(labels, fmt.Sprintf("%s=%q", name, value))
-		}
-	}
-	slices.Sort(labels)
-	return s.Metric["__name__"] + "{" + strings.Join(labels, ", ") + "}"
+	return label.ReplaceAllStringFunc(format, func(m string) string {
+		return string(s.Metric[model.LabelName(label.FindStringSubmatch(m)[1])])
+	})
 }
 
 // query returns the series of a range of time.
-func query(ctx context.Context, prometheus, expr string, start, end time.Time) ([]series, error) {
+func query(ctx context.Context, api promv1.API, expr string, start, end time.Time) (model.Matrix, error) {
 	const steps = 240
-	values := url.Values{
-		"query": {expr},
-		"start": {strconv.FormatInt(start.Unix(), 10)},
-		"end":   {strconv.FormatInt(end.Unix(), 10)},
-		"step":  {strconv.FormatFloat(max(1, end.Sub(start).Seconds()/steps), 'f', 0, 64)},
-	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, prometheus+"/api/v1/query_range?"+values.Encode(), nil)
+	step := max(time.Second, (end.Sub(start) / steps).Round(time.Second))
+	value, _, err := api.QueryRange(ctx, expr, promv1.Range{Start: start, End: end, Step: step})
 	if err != nil {
 		return nil, err
 	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return nil, err
+	matrix, isMatrix := value.(model.Matrix)
+	if !isMatrix {
+		return nil, fmt.Errorf("no series: %s", value.Type())
 	}
-	defer func() { _ = response.Body.Close() }()
-	var answer struct {
-		Status, Error string
-		Data          struct{ Result []series }
-	}
-	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil {
-		return nil, fmt.Errorf("the answer of Prometheus, HTTP status %s: %w", response.Status, err)
-	}
-	if answer.Status != "success" {
-		return nil, errors.New(answer.Error)
-	}
-	return answer.Data.Result, nil
+	return matrix, nil
 }
