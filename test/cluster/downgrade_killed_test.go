@@ -35,6 +35,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 
+	"kubernetes-dra/cmd/kubectl-dra/pkg/downgrade"
+	"kubernetes-dra/cmd/kubectl-dra/pkg/trycases"
 	"kubernetes-dra/hack/pkg/cluster"
 )
 
@@ -45,9 +47,11 @@ const downgradeServer = "DOWNGRADE_SERVER"
 // downgradeAlone returns the exit code.
 func downgradeAlone(server string, args []string) int {
 	config := genericclioptions.NewConfigFlags(true)
-	config.KubeConfig, config.APIServer, config.Namespace = ptr.To(os.DevNull), &server, &args[0]
-	if err := runDowngrade(context.Background(), config, os.Stderr, args[1:]...); err != nil {
-		fmt.Fprintln(os.Stderr, err)
+	config.KubeConfig, config.APIServer = ptr.To(os.DevNull), &server
+	out, err := trycases.Verb(context.Background(), downgrade.NewCommand, config, args[0], args[1:]...)
+	fmt.Print(out)
+	if err != nil {
+		fmt.Println(err)
 		return 1
 	}
 	return 0

@@ -17,20 +17,18 @@ limitations under the License.
 package cluster
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
-	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/utils/ptr"
 
 	"kubernetes-dra/cmd/kubectl-dra/pkg/downgrade"
+	"kubernetes-dra/cmd/kubectl-dra/pkg/trycases"
 	"kubernetes-dra/hack/pkg/cluster"
 )
 
@@ -165,18 +163,9 @@ func sameTable(a, b string) bool {
 // downgrade runs the command for the namespace of the test.
 func (e *env) downgrade(args ...string) (string, error) {
 	e.Helper()
-	var out bytes.Buffer
 	config := genericclioptions.NewConfigFlags(true)
-	config.KubeConfig, config.Namespace = ptr.To(shared.Kubeconfig()), &e.namespace
-	err := runDowngrade(e.ctx, config, &out, args...)
-	return out.String(), err
-}
-
-func runDowngrade(ctx context.Context, config *genericclioptions.ConfigFlags, out io.Writer, args ...string) error {
-	command := downgrade.NewCommand(config, genericiooptions.IOStreams{Out: out, ErrOut: out})
-	command.SetArgs(args)
-	command.SilenceErrors, command.SilenceUsage = true, true
-	return command.ExecuteContext(ctx)
+	config.KubeConfig = ptr.To(shared.Kubeconfig())
+	return trycases.Verb(e.ctx, downgrade.NewCommand, config, e.namespace, args...)
 }
 
 // listed waits until a claim is reserved for so many pods, and for nothing else.

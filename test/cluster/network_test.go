@@ -356,16 +356,7 @@ func (e *env) withoutPermission(resource string) (restore func()) {
 		if _, err := e.RbacV1().ClusterRoles().Update(e.ctx, role, metav1.UpdateOptions{}); err != nil {
 			e.Fatal(err)
 		}
-		e.eventually(fmt.Sprintf("driver may write %s: %t", resource, allowed), func() error {
-			review, err := e.AuthorizationV1().SubjectAccessReviews().Create(e.ctx, &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-				User:               "system:serviceaccount:" + cluster.NetworkNamespace + ":" + cluster.NetworkDaemonSet,
-				ResourceAttributes: attributes,
-			}}, metav1.CreateOptions{})
-			if err == nil && review.Status.Allowed != allowed {
-				err = errors.New("not yet")
-			}
-			return err
-		})
+		e.waitForRight("system:serviceaccount:"+cluster.NetworkNamespace+":"+cluster.NetworkDaemonSet, attributes, allowed)
 	}
 	nothing := "nothing/" + subresource
 	set(false, resource, nothing)

@@ -202,16 +202,21 @@ func (e *env) driver(user string) kubernetes.Interface {
 	if err != nil {
 		e.Fatal(err)
 	}
-	// The API server has informers for roles and bindings.
-	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
-		ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "get", Group: "resource.k8s.io", Resource: "resourceclaims", Namespace: e.namespace},
-	}}
-	e.eventually("the driver has its rights", func() error {
-		answer, err := client.AuthorizationV1().SelfSubjectAccessReviews().Create(e.ctx, review, metav1.CreateOptions{})
-		if err == nil && !answer.Status.Allowed {
-			err = errors.New("it has not")
+	e.waitForRight(user, &authorizationv1.ResourceAttributes{Verb: "get", Group: "resource.k8s.io", Resource: "resourceclaims", Namespace: e.namespace}, true)
+	return client
+}
+
+// waitForRight waits until a user may do something, or may not any more: the API server has informers for
+// roles and bindings.
+func (e *env) waitForRight(user string, attributes *authorizationv1.ResourceAttributes, allowed bool) {
+	e.Helper()
+	e.eventually(fmt.Sprintf("%s may %s %s/%s: %t", user, attributes.Verb, attributes.Resource, attributes.Subresource, allowed), func() error {
+		review, err := e.AuthorizationV1().SubjectAccessReviews().Create(e.ctx, &authorizationv1.SubjectAccessReview{
+			Spec: authorizationv1.SubjectAccessReviewSpec{User: user, ResourceAttributes: attributes},
+		}, metav1.CreateOptions{})
+		if err == nil && review.Status.Allowed != allowed {
+			err = errors.New("not yet")
 		}
 		return err
 	})
-	return client
 }
