@@ -213,8 +213,9 @@ func TestCallAPI(t *testing.T) {
 	}
 	for name, tcase := range map[string]struct {
 		// calls are made one after the other with the same client.
-		calls  int
-		qps    float32
+		calls int
+		qps   float32
+		// cancel gives up when a request has arrived at the server.
 		cancel bool
 		handle handler
 		// expectErr is part of the error of the last call.
@@ -249,10 +250,15 @@ func TestCallAPI(t *testing.T) {
 		"no-server": {calls: 1, expectErr: "connection refused", expectUnsent: true},
 	} {
 		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithCancelCause(context.Background())
+			defer cancel(nil)
 			var requests atomic.Int32
 			server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if r.ProtoMajor != 2 {
 					t.Errorf("expected HTTP/2, got %s", r.Proto)
+				}
+				if tcase.cancel {
+					cancel(errors.New("test is over"))
 				}
 				tcase.handle(w, r, int(requests.Add(1)))
 			}))
@@ -270,11 +276,6 @@ func TestCallAPI(t *testing.T) {
 			require.NoError(t, err)
 			pl := &DynamicResources{clientset: client}
 
-			ctx, cancel := context.WithCancelCause(context.Background())
-			defer cancel(nil)
-			if tcase.cancel {
-				time.AfterFunc(100*time.Millisecond, func() { cancel(errors.New("test is over")) })
-			}
 			var unsent bool
 			for range tcase.calls {
 				_, unsent, err = callAPI(ctx, timeout, func(ctx context.Context) (*resourceapi.ResourceClaim, error) {
