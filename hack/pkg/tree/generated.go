@@ -126,7 +126,8 @@ func (t *Tree) generatedKey(features []overlay.Applied) (string, error) {
 // unread are folders in which generators read nothing but feature gates. Upstream has none
 // there.
 var unread = []string{
-	"pkg/apis/resource/validation/", "pkg/scheduler/", "pkg/controller/", "pkg/kubelet/", "pkg/printers/", "plugin/",
+	"cmd/kube-controller-manager/", "pkg/apis/resource/validation/", "pkg/controller/", "pkg/kubelet/", "pkg/printers/",
+	"pkg/registry/rbac/", "pkg/scheduler/", "plugin/", "staging/src/k8s.io/dynamic-resource-allocation/structured/",
 	"staging/src/k8s.io/kubectl/pkg/describe/", "test/integration/", "test/e2e/", "test/e2e_node/",
 }
 

@@ -20,10 +20,13 @@ import (
 	"k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac/bootstrappolicy"
 )
 
+func init() {
+	policyAdditions = append(policyAdditions, addReservedForWorkloads)
+}
+
 // addReservedForWorkloads adds what is needed for reserving ResourceClaims for
 // workloads. This is nothing if that feature is disabled.
-func (p *PolicyData) addReservedForWorkloads() *PolicyData {
+func addReservedForWorkloads(p *PolicyData) {
 	p.ClusterRoles = append(p.ClusterRoles, bootstrappolicy.ReservedForWorkloadsClusterRoles()...)
 	p.ClusterRoleBindings = append(p.ClusterRoleBindings, bootstrappolicy.ReservedForWorkloadsClusterRoleBindings()...)
-	return p
 }

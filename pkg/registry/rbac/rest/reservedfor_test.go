@@ -35,7 +35,7 @@ func TestReservedForWorkloadsPolicy(t *testing.T) {
 			featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.DRAReservedForWorkloads, enabled)
 
 			client := fake.NewClientset()
-			done, err := ensureRBACPolicy((&PolicyData{}).addReservedForWorkloads(), client)
+			done, err := ensureRBACPolicy((&PolicyData{}).withAdditions(), client)
 			if err != nil || !done {
 				t.Fatalf("unexpected result: done %v, err %v", done, err)
 			}

@@ -14,23 +14,25 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package bootstrappolicy
+package rest
 
 import (
-	rbacv1 "k8s.io/api/rbac/v1"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	rbacv1helpers "k8s.io/kubernetes/pkg/apis/rbac/v1"
 	"k8s.io/kubernetes/pkg/features"
 )
 
-// resourceClaimBindingRules is what the scheduler and the ResourceClaim controller need to change
-// the allocation of a ResourceClaim, and for whom it is reserved, if
-// DRAResourceClaimGranularStatusAuthorization is enabled.
-func resourceClaimBindingRules() []rbacv1.PolicyRule {
+func init() {
+	policyAdditions = append(policyAdditions, addBindingRules)
+}
+
+// addBindingRules adds what the scheduler and the ResourceClaim controller need to change the allocation of a
+// ResourceClaim, and for whom it is reserved, if DRAResourceClaimGranularStatusAuthorization is enabled.
+func addBindingRules(p *PolicyData) {
 	if !utilfeature.DefaultFeatureGate.Enabled(features.DRAResourceClaimGranularStatusAuthorization) {
-		return nil
+		return
 	}
-	return []rbacv1.PolicyRule{
-		rbacv1helpers.NewRule("update", "patch").Groups(resourceGroup).Resources("resourceclaims/binding").RuleOrDie(),
-	}
+	binding := rbacv1helpers.NewRule("update", "patch").Groups("resource.k8s.io").Resources("resourceclaims/binding").RuleOrDie()
+	p.addRules(resourceClaimControllerRole, binding)
+	p.addRules("system:kube-scheduler", binding)
 }

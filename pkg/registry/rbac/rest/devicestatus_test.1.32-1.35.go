@@ -14,37 +14,27 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package bootstrappolicy
+package rest
 
 import (
 	"slices"
 	"testing"
 
-	rbacv1 "k8s.io/api/rbac/v1"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	featuregatetesting "k8s.io/component-base/featuregate/testing"
+	rbacv1helpers "k8s.io/kubernetes/pkg/apis/rbac/v1"
 	"k8s.io/kubernetes/pkg/features"
 )
 
 func TestBindingRules(t *testing.T) {
-	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.DynamicResourceAllocation, true)
+	rule := rbacv1helpers.NewRule("update", "patch").Groups("resource.k8s.io").Resources("resourceclaims/binding").RuleOrDie()
 	for _, enabled := range []bool{false, true} {
 		featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.DRAResourceClaimGranularStatusAuthorization, enabled)
-		var got []string
-		for _, role := range append(ClusterRoles(), ControllerRoles()...) {
-			if slices.ContainsFunc(role.Rules, func(rule rbacv1.PolicyRule) bool {
-				return slices.Equal(rule.APIGroups, []string{"resource.k8s.io"}) &&
-					slices.Equal(rule.Resources, []string{"resourceclaims/binding"}) &&
-					slices.Contains(rule.Verbs, "update") && slices.Contains(rule.Verbs, "patch") && len(rule.Verbs) == 2
-			}) {
-				got = append(got, role.Name)
-			}
-		}
 		var want []string
 		if enabled {
 			want = []string{"system:kube-scheduler", "system:controller:resource-claim-controller"}
 		}
-		if !slices.Equal(got, want) {
+		if got := rolesWith(t, rule); !slices.Equal(got, want) {
 			t.Errorf("enabled %v: want the rule in %q, got it in %q", enabled, want, got)
 		}
 	}
