@@ -53,14 +53,11 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// pluginTestReservedForWorkloads is the value of the feature gate in testPlugin.
-var pluginTestReservedForWorkloads bool
-
 // TestPluginReservedForWorkloads ensures that the feature does not affect claims which don't
 // use it, including those for extended resources.
 func TestPluginReservedForWorkloads(t *testing.T) {
-	pluginTestReservedForWorkloads, pluginTestSharedClaims = true, true
-	defer func() { pluginTestReservedForWorkloads, pluginTestSharedClaims = false, false }()
+	pluginTestGates = feature.Carried{EnableDRASharedClaims: true, EnableDRAReservedForWorkloads: true}
+	defer func() { pluginTestGates = feature.Carried{} }()
 	// In a sub-test because that ends when everything that runs in parallel has ended.
 	t.Run("plugin", TestPlugin)
 }
@@ -629,7 +626,7 @@ func TestReservedForPostFilter(t *testing.T) {
 // gates that do not go together.
 func TestReservedForNeedsSharedClaims(t *testing.T) {
 	tCtx := ktesting.Init(t)
-	pl := &DynamicResources{fts: feature.Features{EnableDRAReservedForWorkloads: true}}
+	pl := &DynamicResources{fts: feature.Features{Carried: feature.Carried{EnableDRAReservedForWorkloads: true}}}
 	require.ErrorContains(t, pl.initReservedFor(tCtx), "DRAReservedForWorkloads feature gate of kube-scheduler depends on the DRASharedClaims feature gate")
 	pl.fts.EnableDRAReservedForWorkloads = false
 	require.NoError(t, pl.initReservedFor(tCtx))

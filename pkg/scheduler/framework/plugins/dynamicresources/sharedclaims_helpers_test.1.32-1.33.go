@@ -38,8 +38,9 @@ const hasPreBindPreFlight = false
 
 func sharedClaimsFeatures() feature.Features {
 	return feature.Features{
+		Carried: feature.Carried{EnableDRASharedClaims: true},
+
 		EnableDRAAdminAccess:            true,
-		EnableDRASharedClaims:           true,
 		EnableDynamicResourceAllocation: true,
 	}
 }

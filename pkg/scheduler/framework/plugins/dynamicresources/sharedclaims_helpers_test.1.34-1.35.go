@@ -43,8 +43,9 @@ const hasPreBindPreFlight = true
 
 func sharedClaimsFeatures() feature.Features {
 	return feature.Features{
+		Carried: feature.Carried{EnableDRASharedClaims: true},
+
 		EnableDRAAdminAccess:               true,
-		EnableDRASharedClaims:              true,
 		EnableDRADeviceBindingConditions:   true,
 		EnableDRAResourceClaimDeviceStatus: true,
 		EnableDRASchedulerFilterTimeout:    true,

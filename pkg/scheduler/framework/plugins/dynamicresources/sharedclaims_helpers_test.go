@@ -56,8 +56,9 @@ func newSnapshotNode(node *v1.Node) snapshotNode {
 
 func sharedClaimsFeatures() feature.Features {
 	return feature.Features{
+		Carried: feature.Carried{EnableDRASharedClaims: true},
+
 		EnableDRAAdminAccess:               true,
-		EnableDRASharedClaims:              true,
 		EnableDRADeviceBindingConditions:   true,
 		EnableDRAResourceClaimDeviceStatus: true,
 		EnableDRASchedulerFilterTimeout:    true,

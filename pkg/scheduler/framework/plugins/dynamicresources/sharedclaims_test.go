@@ -37,6 +37,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/feature"
 	st "k8s.io/kubernetes/pkg/scheduler/testing"
 	"k8s.io/kubernetes/test/utils/ktesting"
 	"k8s.io/utils/ptr"
@@ -475,14 +476,14 @@ func TestFullClaim(t *testing.T) {
 	})
 }
 
-// pluginTestSharedClaims is the value of the feature gate in testPlugin.
-var pluginTestSharedClaims bool
+// pluginTestGates are the values of the feature gates in testPlugin.
+var pluginTestGates feature.Carried
 
 // TestPluginSharedClaims runs upstream's test of the plugin with the feature gate on. Everywhere
 // else that test runs with the gate off.
 func TestPluginSharedClaims(t *testing.T) {
-	pluginTestSharedClaims = true
-	defer func() { pluginTestSharedClaims = false }()
+	pluginTestGates.EnableDRASharedClaims = true
+	defer func() { pluginTestGates.EnableDRASharedClaims = false }()
 	// In a sub-test because that ends when everything that runs in parallel has ended.
 	t.Run("plugin", TestPlugin)
 }
