@@ -22,6 +22,7 @@ import (
 	"fmt"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -337,4 +338,41 @@ func TestReservedForSkipNodeOperations(t *testing.T) {
 		assert.Equal(tCtx, fwk.Unschedulable, status.Code(), status.Message())
 		assert.NotNil(tCtx, tc.p.pendingAllocations().GetPendingAllocation(allocated.UID), "still in flight")
 	})
+}
+
+// TestReservedForHeldFromGroup ensures that a PodGroup that waits for devices is told as well who holds them.
+func TestReservedForHeldFromGroup(t *testing.T) {
+	for name, tcase := range map[string]struct {
+		claim  *resourceapi.ResourceClaim
+		expect string
+	}{
+		"unused": {newHeldClaim("held"), "held by 1 resourceclaim(s) that no pod uses"},
+		"used":   {newHeldClaim("used"), ""},
+	} {
+		syncTest(t, name, func(tCtx ktesting.TContext) {
+			enablePodGroups(tCtx)
+			feats := reservedForFeatures(true)
+			feats.EnableDRAWorkloadResourceClaims = true
+			tc := newReservedForTest(tCtx, feats, []*resourceapi.ResourceClaim{tcase.claim, newSharedClaim()}, newSharingPodGroup(), newUserOf("used"))
+			var status *fwk.Status
+			// The first time, the pod that uses the claim may not be in the cache yet.
+			for range 2 {
+				time.Sleep(heldInterval)
+				pod := newSharingPod("waiting")
+				pod.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: ptr.To(podGroupName)}
+				groupState := framework.NewCycleState()
+				cycle := &podCycle{sharedClaimsTest: tc, pod: pod, state: newCycleState()}
+				cycle.state.(*framework.CycleState).SetPodGroupSchedulingCycle(groupState)
+				require.Nil(tCtx, cycle.callPreFilter())
+				require.Empty(tCtx, cycle.filter())
+				status = cycle.postFilterInGroup(groupState)
+				require.Equal(tCtx, fwk.Unschedulable, status.Code())
+			}
+			if tcase.expect == "" {
+				assert.Len(tCtx, status.Reasons(), 1)
+				return
+			}
+			assert.Contains(tCtx, status.Message(), tcase.expect)
+		})
+	}
 }

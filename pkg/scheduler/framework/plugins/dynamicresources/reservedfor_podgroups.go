@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/utils/ptr"
 )
 
@@ -61,6 +62,25 @@ func (pl *DynamicResources) currentPodGroupUID(pod *v1.Pod) (types.UID, error) {
 // recordReleaseRequest tells users why the claim gets released.
 func (pl *DynamicResources) recordReleaseRequest(logger klog.Logger, pod *v1.Pod, claim *resourceapi.ResourceClaim) {
 	pl.fh.EventRecorder().WithLogger(logger).Eventf(claim, pod, v1.EventTypeNormal, releaseRequestedReason, "Scheduling", releaseRequestedMessage, pod.Name)
+}
+
+// explainHeldFromGroup is explainHeld for a PodGroup: it explains what the first of its pods lacks. The
+// condition of the PodGroup has what the status says.
+func (pl *DynamicResources) explainHeldFromGroup(podGroup fwk.PodGroupInfo, state *podGroupStateData, status *fwk.Status) *fwk.Status {
+	if state == nil {
+		return status
+	}
+	for _, pod := range podGroup.GetUnscheduledPods() {
+		podState := state.podsStateData[types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}]
+		if podState == nil {
+			continue
+		}
+		before := len(status.Reasons())
+		if status = pl.explainHeld(pod, podState, status); len(status.Reasons()) > before {
+			break
+		}
+	}
+	return status
 }
 
 // isUsedByOthers gets called for a claim with a device that comes with resources of the node, which
