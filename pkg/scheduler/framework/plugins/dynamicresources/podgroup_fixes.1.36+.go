@@ -20,24 +20,28 @@ package dynamicresources
 // among those for a node. There, new allocations come first, followed by those that are
 // pending because of other pods of the group.
 //
-// It must be called before any of the results gets assigned to its claim.
+// It must be called first before any of the results gets assigned to its claim. Pods of a group go through
+// Reserve twice, with the same results: once to find out whether all of them fit, and again when
+// they are bound.
 func (s *stateData) resultOrder() []int {
+	if s.order != nil {
+		return s.order
+	}
 	allocated := 0
 	for index := range s.claims.toAllocate() {
 		if s.informationsForClaim[index].allocation == nil {
 			allocated++
 		}
 	}
-	var order []int
 	next, pending := 0, allocated
 	for index := range s.claims.toAllocate() {
 		if s.informationsForClaim[index].allocation == nil {
-			order = append(order, next)
+			s.order = append(s.order, next)
 			next++
 		} else {
-			order = append(order, pending)
+			s.order = append(s.order, pending)
 			pending++
 		}
 	}
-	return order
+	return s.order
 }

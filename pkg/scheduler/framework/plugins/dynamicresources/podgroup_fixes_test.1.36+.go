@@ -83,9 +83,12 @@ func TestPendingAndNewAllocation(t *testing.T) {
 	nodeInfo.SetNode(workerNode)
 
 	// The claim whose allocation is pending comes first in the second pod.
-	for _, pod := range []*v1.Pod{newPod("first", "shared"), newPod("second", "shared", "own")} {
+	pods := []*v1.Pod{newPod("first", "shared"), newPod("second", "shared", "own")}
+	var states []*framework.CycleState
+	for _, pod := range pods {
 		state := framework.NewCycleState()
 		state.SetPodGroupSchedulingCycle(groupState)
+		states = append(states, state)
 		_, status := tc.p.PreFilter(tCtx, state, pod, []fwk.NodeInfo{nodeInfo})
 		require.True(t, status.IsSuccess(), "PreFilter: %v", status)
 		status = tc.p.Filter(tCtx, state, pod, nodeInfo)
@@ -101,6 +104,17 @@ func TestPendingAndNewAllocation(t *testing.T) {
 		return allocation.Devices.Results[0].Device
 	}
 	assert.Equal(t, []string{"instance-1", "instance-2"}, []string{device("shared"), device("own")})
+
+	// All of them fit, so each goes through Reserve again to be bound.
+	for i := len(pods) - 1; i >= 0; i-- {
+		tc.p.Unreserve(tCtx, states[i], pods[i], workerNode.Name)
+	}
+	for i, pod := range pods {
+		states[i].SetPodGroupSchedulingCycle(nil)
+		status := tc.p.Reserve(tCtx, states[i], pod, workerNode.Name)
+		require.True(t, status.IsSuccess(), "Reserve: %v", status)
+	}
+	assert.Equal(t, []string{"instance-1", "instance-2"}, []string{device("shared"), device("own")}, "the second time")
 }
 
 // TestBindingsWithoutClaim covers a pod where nothing had to be created for one of the

@@ -94,7 +94,7 @@ func (pl *DynamicResources) isUsedByOthers(pod *v1.Pod, claim *resourceapi.Resou
 		return true
 	}
 	if pl.isAssumed(claim) {
-		pl.recheckAssumed(pod)
+		pl.tryAgainSoon(pod)
 		return true
 	}
 	return false

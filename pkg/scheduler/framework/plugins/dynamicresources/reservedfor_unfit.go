@@ -54,9 +54,9 @@ const (
 	releaseRequestedMessage = "The allocation does not fit pod %s, which needs the claim, and no pod uses it: the scheduler removed the reservation so that the claim can be allocated elsewhere"
 )
 
-// assumedRecheckInterval is the time after which a pod looks again at pods which are
+// tryAgainInterval is the time after which a pod looks again at pods which are
 // about to be assigned to a node.
-const assumedRecheckInterval = 5 * time.Second
+const tryAgainInterval = 5 * time.Second
 
 // minUnfitClaims is the smallest number of entries at which it is worth looking for claims
 // which are gone.
@@ -350,7 +350,7 @@ func (pl *DynamicResources) requestReleaseUnlessUsed(logger klog.Logger, pod *v1
 		return true
 	}
 	if pl.isAssumed(claim) {
-		pl.recheckAssumed(pod)
+		pl.tryAgainSoon(pod)
 		return false
 	}
 	if pl.claimUsers.start(claim) {
@@ -360,10 +360,10 @@ func (pl *DynamicResources) requestReleaseUnlessUsed(logger klog.Logger, pod *v1
 	return true
 }
 
-// recheckAssumed lets the pod try again soon because of one that is assumed. That pod gets assigned
+// tryAgainSoon is for a pod that no event may wake up. For instance one that is assumed gets assigned
 // to its node, or fails to be, and no event says so.
-func (pl *DynamicResources) recheckAssumed(pod *v1.Pod) {
-	time.AfterFunc(assumedRecheckInterval, func() {
+func (pl *DynamicResources) tryAgainSoon(pod *v1.Pod) {
+	time.AfterFunc(tryAgainInterval, func() {
 		if pl.claimReserver.ctx.Err() == nil {
 			pl.owners.activate(map[string]*v1.Pod{string(pod.UID): pod})
 		}
@@ -409,7 +409,7 @@ func hasUser(nodeInfo snapshotNode, claim *resourceapi.ResourceClaim) bool {
 }
 
 // requestRelease removes all reservations from exactly this revision of the claim. If
-// something else changes it, then the pod gets scheduled again because of that.
+// something else changes it, then the pod tries again.
 func (pl *DynamicResources) requestRelease(ctx context.Context, pod *v1.Pod, claim *resourceapi.ResourceClaim) {
 	logger := klog.FromContext(ctx)
 	err := wait.ExponentialBackoffWithContext(ctx, releaseRequestBackoff, func(ctx context.Context) (bool, error) {
@@ -428,8 +428,12 @@ func (pl *DynamicResources) requestRelease(ctx context.Context, pod *v1.Pod, cla
 	case err == nil:
 		metrics.ResourceClaimReleaseRequests.Inc()
 		pl.recordReleaseRequest(logger, pod, claim)
-	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
+	case apierrors.IsConflict(err):
 		logger.V(2).Info("ResourceClaim changed, not released", "resourceclaim", klog.KObj(claim), "err", err)
+		// The event of a change that is not in the status wakes up nobody.
+		pl.tryAgainSoon(pod)
+	case apierrors.IsNotFound(err):
+		logger.V(2).Info("ResourceClaim is gone, not released", "resourceclaim", klog.KObj(claim), "err", err)
 	default:
 		logger.Error(err, "Requesting the release of ResourceClaim failed", "resourceclaim", klog.KObj(claim))
 		pl.claimUsers.requestFailed(claim)

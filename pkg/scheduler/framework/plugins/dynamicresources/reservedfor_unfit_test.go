@@ -165,6 +165,9 @@ func TestReservedForUnfit(t *testing.T) {
 		require.Equal(tCtx, fwk.Unschedulable, tc.cannotFit(newJobPod("pod-1")).Code())
 		synctest.Wait()
 		require.Equal(tCtx, []string{jobName}, tc.reservedFor(), "the concurrent change wins")
+		time.Sleep(tryAgainInterval) // fake time
+		synctest.Wait()
+		require.True(tCtx, tc.takeActivated(newJobPod("pod-1")), "no event for a new label")
 		// Looked at again.
 		require.Equal(tCtx, fwk.Unschedulable, tc.cannotFit(newJobPod("pod-1")).Code())
 		synctest.Wait()
@@ -267,7 +270,7 @@ func TestReservedForAssumed(t *testing.T) {
 		pod := newJobPod("pod-1")
 		for range 3 {
 			require.Equal(tCtx, fwk.Unschedulable, tc.cannotFit(pod).Code())
-			time.Sleep(assumedRecheckInterval - time.Millisecond) // fake time
+			time.Sleep(tryAgainInterval - time.Millisecond) // fake time
 			synctest.Wait()
 			assert.Equal(tCtx, []string{jobName}, tc.reservedFor(), "the assumed pod may use the claim")
 			assert.False(tCtx, tc.takeActivated(pod))

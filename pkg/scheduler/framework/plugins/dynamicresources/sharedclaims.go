@@ -32,6 +32,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
+	v1helper "k8s.io/kubernetes/pkg/apis/core/v1/helper"
 )
 
 // This file contains the code for claims which are used by several pods, often
@@ -144,12 +145,12 @@ type pendingAllocationTracker interface {
 	MaybeRemoveClaimPendingAllocation(claimUID types.UID, forceRemove bool) (deleted bool)
 }
 
-// distinctClaims returns the pod's references to claims, without those to a claim that an earlier
-// one refers to. Each claim has one allocation, which gets stored, shared and released once,
-// whatever the names are that the pod has for it.
-func (pl *DynamicResources) distinctClaims(pod *v1.Pod) []v1.PodResourceClaim {
+// withDistinctClaims returns the pod, or a copy of it without those references that are to a claim
+// which an earlier one refers to. Each claim has one allocation, which gets stored, shared and
+// released once, whatever the names are that the pod has for it.
+func (pl *DynamicResources) withDistinctClaims(pod *v1.Pod) *v1.Pod {
 	if !pl.fts.EnableDRASharedClaims || len(pod.Spec.ResourceClaims) < 2 {
-		return pod.Spec.ResourceClaims
+		return pod
 	}
 	seen := sets.New[string]()
 	distinct := make([]v1.PodResourceClaim, 0, len(pod.Spec.ResourceClaims))
@@ -163,13 +164,6 @@ func (pl *DynamicResources) distinctClaims(pod *v1.Pod) []v1.PodResourceClaim {
 		}
 		distinct = append(distinct, pod.Spec.ResourceClaims[i])
 	}
-	return distinct
-}
-
-// withDistinctClaims returns the pod, or a copy of it without the references that distinctClaims
-// leaves out.
-func (pl *DynamicResources) withDistinctClaims(pod *v1.Pod) *v1.Pod {
-	distinct := pl.distinctClaims(pod)
 	if len(distinct) == len(pod.Spec.ResourceClaims) {
 		return pod
 	}
@@ -595,6 +589,23 @@ func (pl *DynamicResources) untrackSharer(state *stateData, index int) {
 	}
 }
 
+// mayUseDevices returns true if the pod has claims, or asks for extended resources, which can be backed
+// by devices.
+func mayUseDevices(pod *v1.Pod) bool {
+	if len(pod.Spec.ResourceClaims) > 0 {
+		return true
+	}
+	extended := func(container v1.Container) bool {
+		for name := range container.Resources.Requests {
+			if v1helper.IsExtendedResourceName(name) {
+				return true
+			}
+		}
+		return false
+	}
+	return slices.ContainsFunc(pod.Spec.Containers, extended) || slices.ContainsFunc(pod.Spec.InitContainers, extended)
+}
+
 // withWithdrawn adds to the events of the plugin that a pod failed which had got through Reserve. The
 // scheduler treats that as if an assigned pod were deleted.
 func (pl *DynamicResources) withWithdrawn(events []fwk.ClusterEventWithHint) []fwk.ClusterEventWithHint {
@@ -611,7 +622,12 @@ func (pl *DynamicResources) withWithdrawn(events []fwk.ClusterEventWithHint) []f
 // object tells: devices which were allocated in memory only, or a place in a list.
 func (pl *DynamicResources) isSchedulableAfterWithdrawal(logger klog.Logger, pod *v1.Pod, oldObj, _ any) (fwk.QueueingHint, error) {
 	withdrawn, ok := oldObj.(*v1.Pod)
-	if !ok || !pl.claimReserver.inFlight.hasWithdrawn(withdrawn.UID) {
+	if !ok {
+		return fwk.QueueSkip, nil
+	}
+	// What the plugin of another profile gave back is known to that one alone.
+	ofOtherProfile := withdrawn.Spec.SchedulerName != pod.Spec.SchedulerName && mayUseDevices(withdrawn)
+	if !ofOtherProfile && !pl.claimReserver.inFlight.hasWithdrawn(withdrawn.UID) {
 		return fwk.QueueSkip, nil
 	}
 	logger.V(5).Info("another pod gave back what it would have used of claims", "pod", klog.KObj(pod), "otherPod", klog.KObj(withdrawn))

@@ -269,10 +269,25 @@ func newSharedClaimsTest(tCtx ktesting.TContext, feats feature.Features, claims 
 	}
 	tc := setupSharedClaims(tCtx, []*v1.Node{workerNode, workerNode2}, clonedClaims, objs, feats, api.reactors())
 	api.tracker = tc.client.Tracker()
+	// A scheduler always watches pods.
+	tc.informerFactory.Core().V1().Pods().Informer()
+	tc.informerFactory.Start(tCtx.Done())
 	// Some reactors block while the fake client is locked. Nothing else may
 	// need the client then, in particular not the start of a watch.
 	synctest.Wait()
-	return &sharedClaimsTest{testContext: tc, tCtx: tCtx, api: api, activated: make(map[types.UID]*v1.Pod)}
+	test := &sharedClaimsTest{testContext: tc, tCtx: tCtx, api: api, activated: make(map[types.UID]*v1.Pod)}
+	tc.p.fh = activatingHandle{Handle: tc.p.fh, test: test}
+	return test
+}
+
+// activatingHandle has no scheduling queue.
+type activatingHandle struct {
+	fwk.Handle
+	test *sharedClaimsTest
+}
+
+func (h activatingHandle) Activate(logger klog.Logger, pods map[string]*v1.Pod) {
+	h.test.Activate(logger, pods)
 }
 
 func newSharedClaim() *resourceapi.ResourceClaim {

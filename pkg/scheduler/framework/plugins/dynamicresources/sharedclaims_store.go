@@ -22,6 +22,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -61,6 +62,9 @@ type claimReserver struct {
 	store func(ctx context.Context, requests []*claimReservation)
 
 	inFlight inFlight
+
+	// wakingUp is true while pods are about to be woken up.
+	wakingUp atomic.Bool
 
 	// looks limits how many uncertain claims are being looked at at the same time.
 	looks chan struct{}

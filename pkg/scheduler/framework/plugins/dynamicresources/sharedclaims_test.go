@@ -33,6 +33,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -671,6 +672,19 @@ func TestWithdrawnDevice(t *testing.T) {
 			require.Empty(tCtx, tc.listInFlightClaims())
 			assert.Equal(tCtx, fwk.Queue, tc.hintAfter(pod, waiting))
 			assert.Equal(tCtx, fwk.QueueSkip, tc.hintAfter(waiting, pod), "some other pod")
+			for name, change := range map[string]func(other *v1.Pod){
+				"claims":             func(other *v1.Pod) {},
+				"extended-resources": func(other *v1.Pod) { requestOnly(other, "example.com/gpu") },
+			} {
+				other := newSharingPod("other")
+				other.Spec.SchedulerName = "other-profile"
+				change(other)
+				assert.Equal(tCtx, fwk.Queue, tc.hintAfter(other, waiting), "only another plugin knows what it had: %s", name)
+			}
+			other := newSharingPod("other")
+			other.Spec.SchedulerName = "other-profile"
+			requestOnly(other, v1.ResourceCPU)
+			assert.Equal(tCtx, fwk.QueueSkip, tc.hintAfter(other, waiting), "no devices")
 
 			events, err := tc.p.EventsToRegister(tCtx)
 			require.NoError(tCtx, err)
@@ -682,6 +696,12 @@ func TestWithdrawnDevice(t *testing.T) {
 			require.Nil(tCtx, tc.schedule(pod).bind(tCtx))
 		})
 	}
+}
+
+// requestOnly replaces the pod's claims by a resource.
+func requestOnly(pod *v1.Pod, name v1.ResourceName) {
+	pod.Spec.ResourceClaims = nil
+	pod.Spec.Containers = []v1.Container{{Name: "container", Resources: v1.ResourceRequirements{Requests: v1.ResourceList{name: resource.MustParse("1")}}}}
 }
 
 // TestWithdrawnIsForgotten ensures that pods which failed do not take memory for ever.
@@ -712,6 +732,15 @@ func TestSharedClaimTwice(t *testing.T) {
 		assert.Equal(tCtx, []string{"update", "update/status"}, tc.api.takeWrites())
 		assert.Equal(tCtx, []string{"pod-1"}, tc.reservedFor())
 		assert.Empty(tCtx, tc.listInFlightClaims())
+	})
+	// What containers use of a claim is looked up by its name in the pod.
+	run("names", func(tCtx ktesting.TContext, tc *sharedClaimsTest) {
+		var names []string
+		require.NoError(tCtx, tc.p.foreachPodResourceClaim(newPod("pod-1"), func(name string, _ *resourceapi.ResourceClaim) { names = append(names, name) }))
+		assert.Equal(tCtx, []string{resourceName, "again"}, names)
+		claims, err := tc.p.podResourceClaims(newPod("pod-1"))
+		require.NoError(tCtx, err)
+		assert.Len(tCtx, claims, 1)
 	})
 	run("unreserved", func(tCtx ktesting.TContext, tc *sharedClaimsTest) {
 		tc.schedule(newPod("pod-1")).unreserve()

@@ -24,9 +24,11 @@ import (
 	"sync"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/klog/v2"
 )
 
@@ -54,6 +56,10 @@ const (
 	// the API server cannot be stored anymore. The API server gives up after
 	// one minute (--request-timeout).
 	uncertainWriteTimeout = 90 * time.Second
+
+	// wakeUpPause is for how long allocations that were not stored are collected before
+	// pods get woken up. After an outage of the API server, there are many.
+	wakeUpPause = time.Second
 )
 
 // uncertainWriteError wraps the error of a write that may have been stored.
@@ -154,8 +160,9 @@ func (pl *DynamicResources) settle(ctx context.Context, claim *resourceapi.Resou
 		case looked && overdue:
 			// While looking, another pod may have stored it, and a later allocation
 			// may be in flight. That one belongs to other pods.
-			if pl.pendingAllocations().GetPendingAllocation(claim.UID) == allocation {
-				pl.pendingAllocations().MaybeRemoveClaimPendingAllocation(claim.UID, false)
+			if pl.pendingAllocations().GetPendingAllocation(claim.UID) == allocation &&
+				pl.pendingAllocations().MaybeRemoveClaimPendingAllocation(claim.UID, false) {
+				pl.wakeUp(logger)
 			}
 			logger.V(2).Info("The allocation was not stored", "claim", klog.KObj(claim), "uid", claim.UID)
 			return
@@ -164,6 +171,33 @@ func (pl *DynamicResources) settle(ctx context.Context, claim *resourceapi.Resou
 			nextLook = time.Now().Add(interval)
 		}
 	}
+}
+
+// wakeUp lets pods try again which wait for a node and may use devices, because devices are free
+// although no object changed and no pod failed just now.
+func (pl *DynamicResources) wakeUp(logger klog.Logger) {
+	if !pl.claimReserver.wakingUp.CompareAndSwap(false, true) {
+		return
+	}
+	time.AfterFunc(wakeUpPause, func() {
+		pl.claimReserver.wakingUp.Store(false)
+		if pl.claimReserver.ctx.Err() != nil {
+			return
+		}
+		pods, err := pl.fh.SharedInformerFactory().Core().V1().Pods().Lister().List(labels.Everything())
+		if err != nil {
+			// Cannot happen with a cache.
+			logger.Error(err, "Listing pods which may wait for devices")
+			return
+		}
+		waiting := make(map[string]*v1.Pod)
+		for _, pod := range pods {
+			if pod.Spec.NodeName == "" && pod.DeletionTimestamp == nil && mayUseDevices(pod) {
+				waiting[string(pod.UID)] = pod
+			}
+		}
+		pl.fh.Activate(logger, waiting)
+	})
 }
 
 // lookAtClaim returns the claim if the API server says that it is allocated, nil if

@@ -122,7 +122,8 @@ func TestUncertainWrite(t *testing.T) {
 
 		// It never gets stored.
 		syncTest(t, "not-stored/"+name, func(tCtx ktesting.TContext) {
-			tc := newSharedClaimsTest(tCtx, sharedClaimsFeatures(), []*resourceapi.ResourceClaim{newSharedClaim()})
+			waiting, bound := newSharingPod("waiting"), assigned(newSharingPod("bound"), nodeName)
+			tc := newSharedClaimsTest(tCtx, sharedClaimsFeatures(), []*resourceapi.ResourceClaim{newSharedClaim()}, waiting, bound)
 			cycle := tc.schedule(newSharingPod("pod-1"))
 			var fail atomic.Bool
 			fail.Store(true)
@@ -140,10 +141,13 @@ func TestUncertainWrite(t *testing.T) {
 			require.Len(tCtx, tc.listInFlightClaims(), 1)
 			time.Sleep(2 * uncertainWriteTimeout) // fake time
 			require.Len(tCtx, tc.listInFlightClaims(), 1, "nobody knows yet")
+			require.False(tCtx, tc.takeActivated(waiting))
 			fail.Store(false)
-			time.Sleep(2 * claimLookInterval)
+			time.Sleep(2*claimLookInterval + wakeUpPause)
 			synctest.Wait()
 			require.Empty(tCtx, tc.listInFlightClaims())
+			require.True(tCtx, tc.takeActivated(waiting), "nothing else tells it that devices are free")
+			require.False(tCtx, tc.takeActivated(bound))
 			require.Nil(tCtx, tc.schedule(newSharingPod("pod-1")).bind(tCtx))
 		})
 
