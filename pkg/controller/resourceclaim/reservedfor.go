@@ -193,7 +193,9 @@ func (w *workloads) setClock(c clock.Clock) {
 	w.done = newCache(c, func(key workloadRef, _ bool) int {
 		return len(key.APIGroup) + len(key.Resource) + len(key.Name) + len(key.UID)
 	})
-	w.stranded = newCache(c, func(key strandedKey, _ strandedRecord) int { return len(key.pod) + len(key.claim) })
+	w.stranded = owners.NewCache(c, maxStrandedBytes, 2*maxStrandedBytes, func(key strandedKey, _ strandedRecord) int {
+		return len(key.pod) + len(key.claim)
+	})
 	w.reports = newCache(c, reportKey.size)
 	w.limiter = fairness.NewLimiter(c, lookupsPerSecond)
 	w.users = newUserLists(c)
@@ -258,12 +260,15 @@ func (ec *Controller) syncUnreserved(ctx context.Context, claim *resourceapi.Res
 		ec.recheckClaim(claim, w.retryInterval)
 		return err
 	case found == retention.UsageFound:
-		return ec.restoreReservation(ctx, claim, pod)
+		err = ec.restoreReservation(ctx, claim, pod)
 	case found == retention.UsageNone:
-		return ec.deallocate(ctx, claim, released)
-	default:
-		return nil
+		err = ec.deallocate(ctx, claim, released)
 	}
+	if err != nil {
+		// Besides the usual retry, for which failures of others are waited for.
+		ec.recheckClaim(claim, w.retryInterval)
+	}
+	return err
 }
 
 // pauseBeforeDeallocation returns for how long the claim must not have been reserved before

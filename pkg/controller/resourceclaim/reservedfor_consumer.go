@@ -219,7 +219,8 @@ func (ec *Controller) newPodConsumer(leader *v1.Pod) (*consumer, error) {
 	}
 	gr, err := ec.workloads.resourceFor(schema.FromAPIVersionAndKind(controller.APIVersion, controller.Kind))
 	if meta.IsNoMatchError(err) {
-		return c, nil
+		// Perhaps discovery failed for its group. A claim without spec.reservedFor would remain like that.
+		return nil, owners.Unresolved(owners.UnknownKind, *controller, nil)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("determine resource of %s %q: %w", controller.Kind, controller.Name, err)

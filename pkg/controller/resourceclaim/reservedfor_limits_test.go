@@ -111,6 +111,28 @@ func TestUnknownOwner(t *testing.T) {
 	}
 }
 
+// TestManyStrandedPods ensures that all of them are told, and that none keeps the devices.
+func TestManyStrandedPods(t *testing.T) {
+	const numPods = 1000
+	objects := []apiruntime.Object{completeJob, makeNode(nodeName), makeNode("other"), claimForNode(workloadClaim(jobRef), "other")}
+	var pods []*v1.Pod
+	for i := range numPods {
+		pod := boundPod.DeepCopy()
+		pod.Name, pod.UID = fmt.Sprintf("pod-%d", i), types.UID(fmt.Sprintf("%036d", i))
+		pods = append(pods, pod)
+		objects = append(objects, pod)
+	}
+	tt := newWorkloadTest(t, workloadsEnabled, objects...)
+	for range 2 {
+		for _, pod := range pods {
+			tt.syncPod(pod)
+		}
+		tt.clock.Step(strandedGracePeriod)
+	}
+	tt.mustSync()
+	assert.Empty(t, tt.getClaim().Status.ReservedFor)
+}
+
 // TestStrandedPodIsNoUser covers what may be a pod that cannot run, and whether it keeps the claim from being released.
 func TestStrandedPodIsNoUser(t *testing.T) {
 	started := func(change func(*v1.PodStatus)) *v1.Pod {

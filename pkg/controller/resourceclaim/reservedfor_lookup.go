@@ -44,6 +44,9 @@ const (
 	// maxLookupBytes is for the cache whose entries are named in claims, not in pods. There
 	// are not more of them than claims.
 	maxLookupBytes = 4 * 1024 * 1024
+	// maxStrandedBytes is for the cache whose entries are for pods that exist, some 80,000 of them. What informers
+	// have of each is several times as much.
+	maxStrandedBytes = 32 * 1024 * 1024
 	// maxUnknownInterval is the longest time before trying again whether
 	// the API server now has a resource.
 	maxUnknownInterval = 5 * time.Minute

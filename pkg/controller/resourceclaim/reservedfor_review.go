@@ -81,6 +81,9 @@ func (ec *Controller) reviewWorkloads(ctx context.Context, claim *resourceapi.Re
 	if !ec.checksWorkloads(claim) {
 		return r
 	}
+	if len(claim.Status.ReservedFor) > 0 {
+		ec.workloads.reserved(claim)
+	}
 	for _, ref := range claim.Status.ReservedFor {
 		if !resourceclaim.IsPodReference(ref) {
 			r.entries = append(r.entries, &reviewedEntry{workloadRef: workloadRef{namespace: claim.Namespace, ResourceClaimConsumerReference: ref}})

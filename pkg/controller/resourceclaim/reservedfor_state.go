@@ -226,6 +226,16 @@ func (w *workloads) unreserved(claim *resourceapi.ResourceClaim) (since time.Tim
 	return state.unreservedSince, firstTime, slices.Clone(state.released)
 }
 
+// reserved undoes what unreserved may have remembered in the meantime because of an older revision of the claim.
+func (w *workloads) reserved(claim *resourceapi.ResourceClaim) {
+	w.mutex.Lock()
+	defer w.mutex.Unlock()
+	if state := w.existingState(claim); state != nil {
+		state.unreservedSince = time.Time{}
+		state.released = nil
+	}
+}
+
 func (w *workloads) getReleased(claim *resourceapi.ResourceClaim) []resourceapi.ResourceClaimConsumerReference {
 	w.mutex.Lock()
 	defer w.mutex.Unlock()

@@ -270,6 +270,9 @@ func TestNoConsumer(t *testing.T) {
 				return true, nil, apierrors.NewForbidden(schema.GroupResource{Group: "batch", Resource: "jobs"}, workloadName, errors.New("no such rule"))
 			})
 		}, expectEvent: "aggregate-to-resourceclaim-controller"},
+		// Its kind may be served again.
+		"leader-of-unknown-kind": {template: groupTemplate("", "pods"), objects: []runtime.Object{controlledBy(groupPod("leader", "", "", nil), "example.com/v1", "Unknown", custom)},
+			owner: groupPod("leader", "", "", nil), expectEvent: "is of a kind that is not served"},
 		"too-long": {template: groupTemplate("batch", "jobs"), owner: &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: strings.Repeat("x", 65536), UID: "1"}}, expectEvent: "an owner reference is too long to be one"},
 		"gate-off": {template: groupTemplate("batch", "jobs"), objects: []runtime.Object{job}, owner: job, features: Features{}, expectEvent: "DRAReservedForWorkloads feature gate is disabled in kube-controller-manager"},
 	} {
@@ -278,7 +281,11 @@ func TestNoConsumer(t *testing.T) {
 			if tc.owner != nil {
 				owner = tc.owner
 			}
-			pods, objects := groupPods(30, "batch/v1", "Job", owner)
+			apiVersion, kind := "batch/v1", "Job"
+			if _, ok := tc.owner.(*v1.Pod); ok {
+				apiVersion, kind = "v1", "Pod"
+			}
+			pods, objects := groupPods(30, apiVersion, kind, owner)
 			for _, pod := range pods {
 				pod.CreationTimestamp = old
 				if tc.young {
@@ -624,6 +631,114 @@ func TestGeneratedIncomplete(t *testing.T) {
 	messages := tt.messages()
 	require.Len(tt, messages, 1)
 	assert.Contains(tt, messages[0], "DRAReservedForWorkloads feature gate is disabled in kube-apiserver")
+}
+
+// TestGeneratedIncompleteEvents ensures that such a claim, which a finalizer keeps from being gone at once, is
+// not created again because of its own events, and that no pod is told to use it.
+func TestGeneratedIncompleteEvents(t *testing.T) {
+	pods, objects := groupPods(3, "batch/v1", "Job", job)
+	tt := newWorkloadTest(t, workloadsEnabled, append(objects, job, groupTemplate("batch", "jobs"))...)
+	creates := 0
+	tt.client.PrependReactor("create", "resourceclaims", func(action k8stesting.Action) (bool, runtime.Object, error) {
+		creates++
+		action.(k8stesting.CreateAction).GetObject().(*resourceapi.ResourceClaim).Spec.ReservedFor = nil
+		return false, nil, nil
+	})
+	tt.client.PrependReactor("delete", "resourceclaims", func(k8stesting.Action) (bool, runtime.Object, error) { return true, nil, nil })
+	for _, pod := range pods {
+		tt.mustSyncPod(pod)
+	}
+	run := func() {
+		for range 3 {
+			for _, key := range tt.queued() {
+				tt.ExpectNoError(tt.ec.syncHandler(tt, key))
+			}
+		}
+	}
+	created := &tt.allClaims()[0]
+	marked := deleted(created)
+	indexer := claimInformer(tt.factory).GetIndexer()
+	for _, event := range [][2]*resourceapi.ResourceClaim{{nil, created}, {created, marked}, {marked, nil}} {
+		if event[1] == nil {
+			tt.ExpectNoError(indexer.Delete(event[0]))
+			tt.ExpectNoError(tt.client.Tracker().Delete(claimResource, testNamespace, created.Name))
+		} else {
+			tt.ExpectNoError(indexer.Add(event[1]))
+		}
+		tt.ec.enqueueResourceClaim(tt.Logger(), event[0], event[1])
+		run()
+		assert.Equal(tt, 1, creates)
+		for _, pod := range pods {
+			assert.Empty(tt, tt.claimOf(pod))
+		}
+	}
+
+	tt.clock.Step(tt.ec.workloads.retryInterval)
+	tt.ExpectNoError(tt.ec.syncHandler(tt, claimKeyPrefix+testNamespace+"/"+created.Name))
+	run()
+	assert.Equal(tt, 2, creates, "tried again")
+}
+
+// TestReplaceIncomplete covers such a claim that was created earlier, but not deleted again.
+func TestReplaceIncomplete(t *testing.T) {
+	incomplete := generatedJobClaim()
+	incomplete.Spec.ReservedFor = nil
+	for name, tc := range map[string]struct {
+		claim          *resourceapi.ResourceClaim
+		cached, expect bool
+	}{
+		"not-cached": {claim: incomplete},
+		"cached":     {claim: incomplete, cached: true},
+		// Pods may use it.
+		"allocated":        {claim: allocateClaim(incomplete), expect: true},
+		"allocated-cached": {claim: allocateClaim(incomplete), cached: true, expect: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pods, objects := groupPods(2, "batch/v1", "Job", job)
+			tt := newWorkloadTest(t, workloadsEnabled, append(objects, job, groupTemplate("batch", "jobs"))...)
+			tt.create(tc.claim)
+			if tc.cached {
+				tt.ExpectNoError(claimInformer(tt.factory).GetIndexer().Add(tc.claim))
+			}
+			tt.mustSyncPod(pods[0])
+			if tc.expect {
+				assert.Equal(tt, tc.claim.Name, tt.claimOf(pods[0]))
+				assert.Len(tt, tt.allClaims(), 1)
+				return
+			}
+			assert.Empty(tt, tt.claimOf(pods[0]))
+			assert.Empty(tt, tt.allClaims())
+			tt.ExpectNoError(claimInformer(tt.factory).GetIndexer().Delete(tc.claim))
+			tt.clock.Step(tt.ec.workloads.retryInterval)
+			tt.mustSyncPod(pods[1])
+			assert.Equal(tt, tc.claim.Name, tt.claimOf(pods[1]))
+			assert.NotNil(tt, tt.allClaims()[0].Spec.ReservedFor)
+		})
+	}
+}
+
+// TestGenerateRetriedByOther ensures that a pod which does not need the claim anymore does not keep others from
+// trying again.
+func TestGenerateRetriedByOther(t *testing.T) {
+	pods, objects := groupPods(2, "batch/v1", "Job", job)
+	tt := newWorkloadTest(t, workloadsEnabled, append(objects, job, groupTemplate("batch", "jobs"))...)
+	tt.client.PrependReactor("create", "resourceclaims", func(k8stesting.Action) (bool, runtime.Object, error) {
+		return true, nil, errors.New("fake quota")
+	})
+	for _, pod := range pods {
+		tt.mustSyncPod(pod)
+	}
+	tt.queued()
+	// It is on a node that is lost.
+	terminating := deleted(pods[0])
+	terminating.Spec.NodeName = nodeName
+	tt.ExpectNoError(tt.ec.podIndexer.Update(terminating))
+	claimKey := claimKeyPrefix + testNamespace + "/" + generatedName(jobConsumer)
+	tt.clock.Step(maxBackOff)
+	delete(tt.queue.delays, claimKey)
+	tt.ExpectNoError(tt.ec.syncHandler(tt, claimKey))
+	assert.Equal(tt, []string{podKey(pods[1])}, tt.queued())
+	assert.Equal(tt, tt.ec.workloads.retryInterval, tt.queue.delays[claimKey], "the next one, if that one does nothing")
 }
 
 // TestEndGenerated covers when a generated claim gets removed.

@@ -1270,6 +1270,37 @@ func TestSecondLookError(t *testing.T) {
 	assert.NotNil(t, tt.getClaim().Status.Allocation)
 }
 
+// TestPauseAfterStaleSync ensures that a sync with an older revision of the claim does not shorten
+// the next pause.
+func TestPauseAfterStaleSync(t *testing.T) {
+	reserved := workloadClaim(jobRef)
+	unreserved := reserved.DeepCopy()
+	unreserved.Status.ReservedFor = nil
+	tt := newWorkloadTest(t, workloadsEnabled, job, unreserved)
+	tt.mustSync()
+	tt.ec.enqueueResourceClaim(tt.Logger(), unreserved, reserved)
+	tt.setClaim(reserved)
+	// That one had got the claim before.
+	tt.ec.workloads.unreserved(unreserved)
+	tt.mustSync()
+	tt.clock.Step(time.Hour)
+	tt.setClaim(unreserved)
+	assert.Equal(t, tt.ec.workloads.releasePause, tt.mustSync())
+	assert.NotNil(t, tt.getClaim().Status.Allocation)
+}
+
+// TestDeallocateAgain ensures that a claim whose deallocation failed does not wait for what fails elsewhere.
+func TestDeallocateAgain(t *testing.T) {
+	tt := newWorkloadTest(t, workloadsEnabled, completeJob, workloadClaim(jobRef))
+	tt.release()
+	tt.client.PrependReactor("update", "resourceclaims", func(k8stesting.Action) (bool, runtime.Object, error) {
+		return true, nil, errors.New("fake API failure")
+	})
+	delay, err := tt.sync()
+	assert.Error(t, err)
+	assert.Equal(t, tt.ec.workloads.retryInterval, delay)
+}
+
 // TestReservedDuringPause checks that a claim which gets reserved again during
 // the pause is not deallocated and that the next pause is complete.
 func TestReservedDuringPause(t *testing.T) {
