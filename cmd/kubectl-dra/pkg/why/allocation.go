@@ -214,12 +214,30 @@ func (d *diagnosis) explain(o obstacle) []Finding {
 	return []Finding{f}
 }
 
+// reachable returns those of the devices that are not on a node to which the pod cannot go. If there are none,
+// then all are as good.
+func (d *diagnosis) reachable(devices []*view.Device) []*view.Device {
+	var list []*view.Device
+	for _, device := range devices {
+		if name := device.NodeName(); name != "" {
+			if node := d.s.Node(name); node == nil || d.unfit(node) != "" {
+				continue
+			}
+		}
+		list = append(list, device)
+	}
+	if len(list) == 0 {
+		return devices
+	}
+	return list
+}
+
 func (d *diagnosis) explainTaints() []Finding {
 	var first *Finding
 	n, all := 0, 0
 	var lines []string
 	for _, m := range d.matches {
-		for _, device := range m.devices {
+		for _, device := range d.reachable(m.devices) {
 			all++
 			taint := m.tainted(device)
 			if taint == nil {
@@ -250,7 +268,7 @@ func (d *diagnosis) explainBusy() []Finding {
 	busy := 0
 	seen := map[view.ID]bool{}
 	for _, m := range d.matches {
-		for _, device := range m.devices {
+		for _, device := range d.reachable(m.devices) {
 			if seen[device.ID] {
 				continue
 			}
@@ -353,7 +371,7 @@ func (d *diagnosis) holderState(claim *view.Claim) (state, who string) {
 
 // explainNodes is about devices that are only where the pod cannot go.
 func (d *diagnosis) explainNodes() []Finding {
-	var lines []string
+	var lines, unfit []string
 	where := map[string]bool{}
 	notReady, drivers := 0, map[string]bool{}
 	for _, m := range d.matches {
@@ -367,7 +385,7 @@ func (d *diagnosis) explainNodes() []Finding {
 			where[name] = true
 			if node == nil {
 				notReady++
-				lines = append(lines, fmt.Sprintf("node %s: it does not exist", name))
+				lines, unfit = append(lines, fmt.Sprintf("node %s: it does not exist", name)), append(unfit, name)
 				continue
 			}
 			reason := d.unfit(node)
@@ -377,13 +395,13 @@ func (d *diagnosis) explainNodes() []Finding {
 			if !isReady(node) {
 				notReady++
 			}
-			lines = append(lines, fmt.Sprintf("node %s: %s", name, reason))
+			lines, unfit = append(lines, fmt.Sprintf("node %s: %s", name, reason)), append(unfit, name)
 		}
 	}
 	f := Finding{Object: d.podObject(), Field: "spec", Details: lines[:min(len(lines), maxDetails)], weight: len(lines)}
 	f.Command = "kubectl get resourceslices -o custom-columns=NAME:.metadata.name,DRIVER:.spec.driver,NODE:.spec.nodeName"
 	if notReady > 0 && notReady == len(lines) {
-		f.Cause, f.Object, f.Field = "node-not-ready", "node/"+slices.Sorted(maps.Keys(where))[0], "status.conditions[Ready]"
+		f.Cause, f.Object, f.Field = "node-not-ready", "node/"+slices.Min(unfit), "status.conditions[Ready]"
 		f.Text = "the devices that match are on nodes that are not ready"
 		f.Command = "kubectl get nodes"
 		return []Finding{f}

@@ -18,6 +18,7 @@ package why
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -213,6 +214,10 @@ func (d *diagnosis) canAllocate(ctx context.Context, w without) (bool, error) {
 			return false, err
 		}
 		results, err := allocator.Allocate(ctx, node, claims)
+		if errors.Is(err, structured.ErrFailedAllocationOnNode) {
+			// As for the scheduler: not on this node, for instance because a pool that it sees is invalid.
+			continue
+		}
 		if err != nil || len(results) == len(claims) {
 			return err == nil, err
 		}
@@ -378,7 +383,7 @@ func (d *diagnosis) unfit(node *corev1.Node) string {
 	if !isReady(node) {
 		return "it is not ready"
 	}
-	if node.Spec.Unschedulable {
+	if node.Spec.Unschedulable && !corev1helpers.TolerationsTolerateTaint(d.log, d.pod.Spec.Tolerations, &corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}, true) {
 		return "it is cordoned"
 	}
 	if matches, err := nodeaffinity.GetRequiredNodeAffinity(d.pod).Match(node); err != nil || !matches {
@@ -411,20 +416,23 @@ func isReady(node *corev1.Node) bool {
 }
 
 // minimal returns the obstacles because of which there is no allocation: those that are enough alone, or else
-// a smallest set of them. It is nil if the claims can be allocated, or if nothing would help.
+// a smallest set of them. It is nil if the claims can be allocated, or if nothing would help. An error of the
+// allocator is returned only then: without an obstacle, there may be none.
 func (d *diagnosis) minimal(ctx context.Context) ([]obstacle, error) {
-	possible, err := d.canAllocate(ctx, without{})
-	if err != nil || possible {
-		d.possible = possible
-		return nil, err
+	var firstErr error
+	canAllocate := func(w without) bool {
+		possible, err := d.canAllocate(ctx, w)
+		if firstErr == nil {
+			firstErr = err
+		}
+		return possible
+	}
+	if d.possible = canAllocate(without{}); d.possible {
+		return nil, nil
 	}
 	var alone []obstacle
 	for o := range obstacles {
-		possible, err := d.canAllocate(ctx, without{o: true})
-		if err != nil {
-			return nil, err
-		}
-		if possible {
+		if canAllocate(without{o: true}) {
 			alone = append(alone, o)
 		}
 	}
@@ -435,14 +443,12 @@ func (d *diagnosis) minimal(ctx context.Context) ([]obstacle, error) {
 	for o := range obstacles {
 		all[o] = true
 	}
-	if possible, err := d.canAllocate(ctx, all); err != nil || !possible {
-		return nil, err
+	if !canAllocate(all) {
+		return nil, firstErr
 	}
 	for o := range obstacles {
 		delete(all, o)
-		if possible, err := d.canAllocate(ctx, all); err != nil {
-			return nil, err
-		} else if !possible {
+		if !canAllocate(all) {
 			all[o] = true
 		}
 	}
