@@ -50,7 +50,14 @@ func components(gates map[string]bool, deprecated bool) func(w http.ResponseWrit
 			}
 		case strings.HasSuffix(r.URL.Path, "/proxy/configz"):
 			name := strings.Split(r.URL.Path, "/")[4]
-			_, _ = io.WriteString(w, fmt.Sprintf(`{"kubeletconfig":{"featureGates":{"DRAReservedForWorkloads":%v}}}`, !strings.HasPrefix(name, "off")))
+			switch {
+			case strings.HasPrefix(name, "lost"):
+				http.Error(w, "no route to host", http.StatusServiceUnavailable)
+			case strings.HasPrefix(name, "off"):
+				_, _ = io.WriteString(w, `{"kubeletconfig":{"featureGates":{"AllAlpha":true,"DRAReservedForWorkloads":false}}}`)
+			default:
+				_, _ = io.WriteString(w, `{"kubeletconfig":{"featureGates":{"DRAReservedForWorkloads":true}}}`)
+			}
 		default:
 			return false
 		}
@@ -141,7 +148,12 @@ func TestDoctor(t *testing.T) {
 		"policy-missing":        {without: "dra-node-driver-slices"},
 		"old-api":               {deprecated: true},
 		"versions-differ":       {objects: []map[string]any{object("v1", "Node", "new", map[string]any{"status": map[string]any{"nodeInfo": map[string]any{"kubeletVersion": "v1.38.0+dra.1"}}})}},
-		"gates-differ":          {objects: []map[string]any{object("v1", "Node", "off", map[string]any{"status": map[string]any{"nodeInfo": map[string]any{"kubeletVersion": "v1.37.2+dra.1"}}})}},
+		"gates-differ": {objects: []map[string]any{
+			object("v1", "Node", "off", map[string]any{"status": map[string]any{"nodeInfo": map[string]any{"kubeletVersion": "v1.37.2+dra.1"}}}),
+			object("v1", "Node", "lost", map[string]any{"status": map[string]any{
+				"nodeInfo": map[string]any{"kubeletVersion": "v1.37.2+dra.1"}, "conditions": []any{map[string]any{"type": "Ready", "status": "Unknown"}},
+			}}),
+		}},
 	} {
 		t.Run(check, func(t *testing.T) {
 			server := newServer(t, "v1", nil)

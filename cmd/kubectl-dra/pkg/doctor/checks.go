@@ -17,7 +17,6 @@ limitations under the License.
 package doctor
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -426,7 +425,11 @@ func mixedGates(_ context.Context, e *examination) (findings []Finding) {
 		}
 		var without []string
 		for node, gates := range e.facts.kubelets {
-			if !cmp.Or(gates[gate], gates["AllAlpha"]) {
+			on, explicit := gates[gate]
+			if !explicit {
+				on = gates["AllAlpha"]
+			}
+			if !on {
 				without = append(without, node)
 			}
 		}

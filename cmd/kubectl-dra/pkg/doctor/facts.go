@@ -23,10 +23,12 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
+	corev1 "k8s.io/api/core/v1"
 
 	"kubernetes-dra/cmd/kubectl-dra/pkg/view"
 )
@@ -96,6 +98,16 @@ func label(m *dto.Metric, name string) string {
 // maxKubelets is how many are asked: a sample of a large cluster.
 const maxKubelets = 20
 
+// kubeletTimeout is how long the answer of one may take. kube-apiserver waits longer for a node that is off.
+const kubeletTimeout = 5 * time.Second
+
+// isLost returns true for a node whose kubelet does not report anymore.
+func isLost(node *corev1.Node) bool {
+	return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionUnknown
+	})
+}
+
 // readKubelets asks the kubelets of the carry. Others do not know its gates.
 func (e *examination) readKubelets(ctx context.Context) error {
 	e.facts.kubelets = map[string]map[string]bool{}
@@ -106,11 +118,13 @@ func (e *examination) readKubelets(ctx context.Context) error {
 		asked int
 	)
 	for _, node := range e.s.Nodes {
-		if !isCarry(node.Status.NodeInfo.KubeletVersion) || asked == maxKubelets {
+		if !isCarry(node.Status.NodeInfo.KubeletVersion) || isLost(node) || asked == maxKubelets {
 			continue
 		}
 		asked++
 		wait.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, kubeletTimeout)
+			defer cancel()
 			data, err := e.reader.Kube.Discovery().RESTClient().Get().AbsPath("/api/v1/nodes", node.Name, "proxy", "configz").DoRaw(ctx)
 			var config struct {
 				KubeletConfig struct {
