@@ -26,6 +26,7 @@ import (
 	"os/exec"
 	"runtime"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -96,6 +97,8 @@ const (
 	maxResult = 1 << 20
 	// maxOutput is how much is kept of what it prints for people.
 	maxOutput = 64 << 10
+	// maxSaid is how much of that gets into an error, and so into an Event and a condition.
+	maxSaid = 1 << 10
 )
 
 // limitedBuffer keeps the beginning of what is written to it.
@@ -164,14 +167,23 @@ func pluginError(err error, stdout, stderr []byte) error {
 	said := &types.Error{}
 	switch {
 	case json.Unmarshal(stdout, said) == nil && (said.Msg != "" || said.Code != 0):
+		said.Msg, said.Details = beginning(said.Msg), beginning(said.Details)
 		return said
 	case len(bytes.TrimSpace(stdout)) > 0:
-		return fmt.Errorf("%w: it printed %q", err, stdout)
+		return fmt.Errorf("%w: it printed %q", err, beginning(string(stdout)))
 	case len(bytes.TrimSpace(stderr)) > 0:
-		return fmt.Errorf("%w: it printed %q", err, stderr)
+		return fmt.Errorf("%w: it printed %q", err, beginning(string(stderr)))
 	default:
 		return err
 	}
+}
+
+// beginning returns as much of a text as people need.
+func beginning(text string) string {
+	if len(text) <= maxSaid {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxSaid], "") + "..."
 }
 
 // FindInPath implements [invoke.Exec].

@@ -252,9 +252,16 @@ func TestPluginOutput(t *testing.T) {
 	}
 	_, err := groupExec{}.ExecPlugin(ctx, script("head -c 5000000 /dev/zero"), nil, nil)
 	expectError(t, err, "it printed more than 1048576 bytes")
-	_, err = groupExec{}.ExecPlugin(ctx, script("head -c 5000000 /dev/zero >&2; exit 1"), nil, nil)
-	if err == nil || len(err.Error()) > 5*maxOutput {
-		t.Errorf("an error of %d bytes", len(fmt.Sprint(err)))
+	for name, text := range map[string]string{
+		"stderr":  "head -c 5000000 /dev/zero >&2; exit 1",
+		"stdout":  "head -c 700000 /dev/zero; exit 1",
+		"message": `printf '{"code":7,"msg":"%0100000d","details":"%0100000d"}' 1 2; exit 1`,
+	} {
+		// Each byte of the quoted output takes four.
+		_, err = groupExec{}.ExecPlugin(ctx, script(text), nil, nil)
+		if err == nil || len(err.Error()) > 5*maxSaid {
+			t.Errorf("%s: an error of %d bytes", name, len(fmt.Sprint(err)))
+		}
 	}
 	out, err := groupExec{}.ExecPlugin(ctx, script("head -c 1000000 /dev/zero"), nil, nil)
 	if err != nil || len(out) != 1000000 {

@@ -49,6 +49,9 @@ type Gate interface {
 // it to the sandbox for which it was written: when the sandbox is replaced, the runtime
 // removes its namespace, and what is gone cannot be mounted. A container that has its
 // own namespace there can do nothing with it that it could not do with /proc/self/ns/net.
+//
+// The device belongs to the claim. It does not keep a second pod of the claim from starting: that is what the
+// driver refuses while it is connected with the container runtime.
 type CDIGate struct {
 	// Dir is where the container runtime looks for files.
 	Dir string
