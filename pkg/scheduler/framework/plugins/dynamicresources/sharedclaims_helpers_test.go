@@ -35,6 +35,8 @@ import (
 // This file contains what the tests of shared claims need of upstream's tests and of the plugin, as it is
 // since 1.36: the plugin can be set up in a bubble. All else that they need is in sharedclaims_setup_test.go.
 
+type frameworkHandle = fwk.Handle
+
 // hasSnapshot is true if PreFilter gets the nodes.
 const hasSnapshot = true
 

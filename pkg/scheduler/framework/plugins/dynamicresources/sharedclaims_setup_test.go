@@ -276,13 +276,13 @@ func newSharedClaimsTest(tCtx ktesting.TContext, feats feature.Features, claims 
 	// need the client then, in particular not the start of a watch.
 	synctest.Wait()
 	test := &sharedClaimsTest{testContext: tc, tCtx: tCtx, api: api, activated: make(map[types.UID]*v1.Pod)}
-	tc.p.fh = activatingHandle{Handle: tc.p.fh, test: test}
+	tc.p.fh = activatingHandle{tc.p.fh, test}
 	return test
 }
 
 // activatingHandle has no scheduling queue.
 type activatingHandle struct {
-	fwk.Handle
+	frameworkHandle
 	test *sharedClaimsTest
 }
 
