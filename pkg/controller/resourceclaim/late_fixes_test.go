@@ -188,8 +188,14 @@ func TestDeletedGeneratedClaim(t *testing.T) {
 		newer := claim.DeepCopy()
 		newer.ResourceVersion = "6"
 		ec.claimCache.Mutation(newer)
-		tCtx.ExpectNoError(client.Tracker().Delete(claimResource, claim.Namespace, claim.Name))
-		tCtx.ExpectNoError(wait.PollUntilContextTimeout(tCtx, time.Millisecond, wait.ForeverTestTimeout, true, func(context.Context) (bool, error) {
+		tCtx.ExpectNoError(wait.PollUntilContextTimeout(tCtx, 10*time.Millisecond, wait.ForeverTestTimeout, true, func(context.Context) (bool, error) {
+			// The fake API loses what happens between the list and the watch of an informer.
+			if err := client.Tracker().Add(claim); err != nil {
+				return false, err
+			}
+			if err := client.Tracker().Delete(claimResource, claim.Namespace, claim.Name); err != nil {
+				return false, err
+			}
 			found, err := ec.findPodResourceClaim(pod, pod.Spec.ResourceClaims[0])
 			return found == nil, err
 		}), "wait for the claim to be forgotten")
