@@ -23,10 +23,12 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -123,6 +125,23 @@ func TestDeploy(t *testing.T) {
 				name, _, _ := strings.Cut(strings.TrimPrefix(arg, "--"), "=")
 				if name != "v" && !bytes.Contains(source, []byte(`"`+name+`"`)) {
 					t.Errorf("the driver has no flag --%s", name)
+				}
+			}
+		case *admissionregistrationv1.ValidatingAdmissionPolicy:
+			// Whoever takes another namespace must not lose the policy.
+			expression := object.Spec.MatchConditions[0].Expression
+			pattern := regexp.MustCompile(`matches\("(.*)"\)`).FindStringSubmatch(expression)
+			if pattern == nil {
+				t.Fatalf("no pattern in %s", expression)
+			}
+			for user, want := range map[string]bool{
+				"system:serviceaccount:dra-network:dra-network-driver": true,
+				"system:serviceaccount:other:dra-network-driver":       true,
+				"system:serviceaccount:other:default":                  false,
+				"dra-network-driver":                                   false,
+			} {
+				if got := regexp.MustCompile(pattern[1]).MatchString(user); got != want {
+					t.Errorf("%s: the policy for events matches: %v, want %v", user, got, want)
 				}
 			}
 		case *rbacv1.ClusterRole:

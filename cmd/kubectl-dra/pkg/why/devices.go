@@ -43,7 +43,8 @@ import (
 
 // features of the allocator are all on: an API server whose gate is off does not let their fields through.
 var features = structured.Features{
-	AdminAccess: true, ConsumableCapacity: true, DeviceBindingAndStatus: true, DeviceTaints: true, ListTypeAttributes: true,
+	AdminAccess: true, CompatibilityGroups: true, ConsumableCapacity: true, DerivedAttributes: true, DeviceBindingAndStatus: true,
+	DeviceTaints: true, FractionalCapacityRange: true, ListTypeAttributes: true, OptionalNodeOperations: true,
 	PartitionableDevices: true, PrioritizedList: true,
 }
 
