@@ -22,14 +22,11 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// withdrawExtendedResource gets called by Unreserve before the allocation of the claim for the pod's extended
-// resources is given back. That claim belongs to the pod, so it is not shared. It may not even exist,
-// so nothing but the withdrawal tells pods which wait for its devices.
+// withdrawExtendedResource gets called by Unreserve for a pod that may have got devices for extended resources.
+// Their claim belongs to the pod, so it is not shared, and may not even exist. Then nothing but the withdrawal
+// tells pods which wait for the devices. Depending on the release, PreBind has given them back already.
 func (pl *DynamicResources) withdrawExtendedResource(pod *v1.Pod, state *stateData) {
-	if !pl.fts.EnableDRASharedClaims || state.claims.extendedResourceClaim() == nil {
-		return
-	}
-	if pl.pendingAllocations().GetPendingAllocation(state.claims.getInitialExtendedResourceClaimUID()) != nil {
+	if pl.fts.EnableDRASharedClaims && state.claims.extendedResourceClaim() != nil {
 		pl.claimReserver.inFlight.withdraw(pod.UID, time.Now())
 	}
 }
