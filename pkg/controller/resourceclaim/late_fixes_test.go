@@ -28,6 +28,7 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
@@ -190,7 +191,7 @@ func TestDeletedGeneratedClaim(t *testing.T) {
 		ec.claimCache.Mutation(newer)
 		tCtx.ExpectNoError(wait.PollUntilContextTimeout(tCtx, 10*time.Millisecond, wait.ForeverTestTimeout, true, func(context.Context) (bool, error) {
 			// The fake API loses what happens between the list and the watch of an informer.
-			if err := client.Tracker().Add(claim); err != nil {
+			if err := client.Tracker().Create(claimResource, claim, claim.Namespace); err != nil && !apierrors.IsAlreadyExists(err) {
 				return false, err
 			}
 			if err := client.Tracker().Delete(claimResource, claim.Namespace, claim.Name); err != nil {
