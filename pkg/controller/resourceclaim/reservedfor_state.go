@@ -148,6 +148,12 @@ func (ec *Controller) forgetRemovedClaim(namespace, name string) {
 	}
 }
 
+// reserved must be called when the claim is in use again.
+func (s *claimState) reserved() {
+	s.unreservedSince = time.Time{}
+	s.released = nil
+}
+
 // observeClaim gets called for each claim event before the claim gets enqueued.
 func (ec *Controller) observeClaim(oldClaim, newClaim *resourceapi.ResourceClaim) {
 	ec.observeGenerated(oldClaim, newClaim)
@@ -170,9 +176,7 @@ func (ec *Controller) observeClaim(oldClaim, newClaim *resourceapi.ResourceClaim
 		return
 	}
 	if len(newClaim.Status.ReservedFor) > 0 {
-		// In use again.
-		state.unreservedSince = time.Time{}
-		state.released = nil
+		state.reserved()
 	}
 	for uid, n := range state.notices {
 		reserved := slices.ContainsFunc(newClaim.Status.ReservedFor, func(ref resourceapi.ResourceClaimConsumerReference) bool { return ref.UID == uid })
@@ -231,8 +235,7 @@ func (w *workloads) reserved(claim *resourceapi.ResourceClaim) {
 	w.mutex.Lock()
 	defer w.mutex.Unlock()
 	if state := w.existingState(claim); state != nil {
-		state.unreservedSince = time.Time{}
-		state.released = nil
+		state.reserved()
 	}
 }
 

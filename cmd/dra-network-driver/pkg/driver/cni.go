@@ -180,10 +180,18 @@ func pluginError(err error, stdout, stderr []byte) error {
 
 // beginning returns as much of a text as people need.
 func beginning(text string) string {
-	if len(text) <= maxSaid {
+	if said := truncate(text, maxSaid); said != text {
+		return said + "..."
+	}
+	return text
+}
+
+// truncate returns the first bytes of a text, without a part of a character.
+func truncate(text string, limit int) string {
+	if len(text) <= limit {
 		return text
 	}
-	return strings.ToValidUTF8(text[:maxSaid], "") + "..."
+	return strings.ToValidUTF8(text[:limit], "")
 }
 
 // FindInPath implements [invoke.Exec].

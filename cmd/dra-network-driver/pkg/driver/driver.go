@@ -251,10 +251,7 @@ func (d *Driver) WatchHealthStatus(context.Context, chan<- kubeletplugin.DeviceH
 func (d *Driver) ready(before *Ready, status metav1.ConditionStatus, reason, message string) *Ready {
 	const limit = 32 * 1024 // of the API
 	// In JSON, what is not UTF-8 gets replaced by something longer.
-	message = strings.ToValidUTF8(message, "\uFFFD")
-	if len(message) > limit {
-		message = strings.ToValidUTF8(message[:limit], "")
-	}
+	message = truncate(strings.ToValidUTF8(message, "\uFFFD"), limit)
 	ready := &Ready{Status: status, Reason: reason, Message: message, Since: metav1.NewTime(d.Clock.Now().Truncate(time.Second))}
 	if before != nil && before.Status == status {
 		ready.Since = before.Since

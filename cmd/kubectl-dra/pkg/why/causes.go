@@ -87,6 +87,8 @@ type diagnosis struct {
 	gone map[types.UID]bool
 	// possible is true if the claims can be allocated as things are.
 	possible bool
+	// reasons has what unfit says of nodes, by their names.
+	reasons map[string]string
 	// tooLarge is true if that could not be worked out in time.
 	tooLarge bool
 }

@@ -378,6 +378,19 @@ func (d *diagnosis) unfit(node *corev1.Node) string {
 	if d.pod == nil {
 		return ""
 	}
+	// Each obstacle and each device asks again.
+	if d.reasons == nil {
+		d.reasons = make(map[string]string)
+	}
+	reason, known := d.reasons[node.Name]
+	if !known {
+		reason = d.whyUnfit(node)
+		d.reasons[node.Name] = reason
+	}
+	return reason
+}
+
+func (d *diagnosis) whyUnfit(node *corev1.Node) string {
 	if d.pod.Spec.NodeName != "" && d.pod.Spec.NodeName != node.Name {
 		return "the pod is on " + d.pod.Spec.NodeName
 	}

@@ -19,16 +19,9 @@ package feature
 import (
 	"testing"
 
-	utilfeature "k8s.io/apiserver/pkg/util/feature"
-	featuregatetesting "k8s.io/component-base/featuregate/testing"
 	"k8s.io/kubernetes/pkg/features"
 )
 
 func TestReservedForWorkloads(t *testing.T) {
-	for _, enabled := range []bool{false, true} {
-		featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.DRAReservedForWorkloads, enabled)
-		if got := NewCarried(utilfeature.DefaultFeatureGate).EnableDRAReservedForWorkloads; got != enabled {
-			t.Errorf("feature gate is %v, got %v", enabled, got)
-		}
-	}
+	testGate(t, features.DRAReservedForWorkloads, func(c Carried) bool { return c.EnableDRAReservedForWorkloads })
 }

@@ -20,14 +20,21 @@ import (
 	"testing"
 
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/component-base/featuregate"
 	featuregatetesting "k8s.io/component-base/featuregate/testing"
 	"k8s.io/kubernetes/pkg/features"
 )
 
 func TestSharedClaims(t *testing.T) {
+	testGate(t, features.DRASharedClaims, func(c Carried) bool { return c.EnableDRASharedClaims })
+}
+
+// testGate ensures that the value of a gate gets copied.
+func testGate(t *testing.T, gate featuregate.Feature, value func(c Carried) bool) {
+	t.Helper()
 	for _, enabled := range []bool{false, true} {
-		featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.DRASharedClaims, enabled)
-		if got := NewCarried(utilfeature.DefaultFeatureGate).EnableDRASharedClaims; got != enabled {
+		featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, gate, enabled)
+		if got := value(NewCarried(utilfeature.DefaultFeatureGate)); got != enabled {
 			t.Errorf("feature gate is %v, got %v", enabled, got)
 		}
 	}
