@@ -127,8 +127,7 @@ func (t *Tree) generatedKey(features []overlay.Applied) (string, error) {
 // there.
 var unread = []string{
 	"cmd/kube-controller-manager/", "pkg/apis/resource/validation/", "pkg/controller/", "pkg/kubelet/", "pkg/printers/",
-	"pkg/registry/rbac/", "pkg/registry/resource/resourceclaim/strategy.go", "pkg/registry/resource/resourceclaimtemplate/strategy.go",
-	"pkg/scheduler/", "plugin/", "staging/src/k8s.io/dynamic-resource-allocation/structured/",
+	"pkg/registry/rbac/", "pkg/registry/resource/", "pkg/scheduler/", "plugin/", "staging/src/k8s.io/dynamic-resource-allocation/structured/",
 	"staging/src/k8s.io/kubectl/pkg/describe/", "test/integration/", "test/e2e/", "test/e2e_node/",
 }
 

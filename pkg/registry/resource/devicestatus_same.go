@@ -19,8 +19,6 @@ package resource
 import (
 	"slices"
 
-	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/runtime"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/kubernetes/pkg/apis/resource"
 	"k8s.io/kubernetes/pkg/features"
@@ -44,7 +42,7 @@ func KeepFormat(status, oldStatus *resource.ResourceClaimStatus, mayWrite func(d
 		// The devices go with the allocation. Without one, there were none.
 		return
 	}
-	if d, _ := compareStatus(status.Allocation, oldStatus.Allocation); d == sameMeaning || d == reformatted {
+	if d, _ := compareFormat(status.Allocation, oldStatus.Allocation); d == sameMeaning || d == reformatted {
 		status.Allocation = oldStatus.Allocation.DeepCopy()
 	}
 	if len(status.Devices) > len(oldStatus.Allocation.Devices.Results) {
@@ -97,43 +95,9 @@ func findDevice(device *resource.AllocatedDeviceStatus, stored []resource.Alloca
 			continue
 		}
 		var d difference
-		if d, compared[j] = compareStatus(device, old); d != otherMeaning {
+		if d, compared[j] = compareFormat(device, old); d != otherMeaning {
 			return j, d
 		}
 	}
 	return -1, otherMeaning
-}
-
-// difference is how much a part of the status in an update differs from what is stored.
-type difference int
-
-const (
-	// identical are all bytes of JSON, too.
-	identical difference = iota
-	// sameMeaning is JSON in another format.
-	sameMeaning
-	// reformatted is what JSON becomes that the server decodes and encodes, as it does when it
-	// applies a patch. Clients do the same. That does not keep all: numbers are rounded to 64 bits,
-	// keys that are there more than once, and what is not UTF-8, get lost.
-	reformatted
-	// otherMeaning is what was changed.
-	otherMeaning
-)
-
-// compareStatus compares a part of the status with what is stored. It also returns whether there was
-// JSON to compare. All that comes before it in the part is the same then.
-func compareStatus[T any](part, stored T) (result difference, compared bool) {
-	equalities := equality.Semantic.Copy()
-	if err := equalities.AddFunc(func(a, b runtime.RawExtension) bool {
-		compared = true
-		result = max(result, compareJSON(a.Raw, b.Raw))
-		return result != otherMeaning
-	}); err != nil {
-		// Not a function that compares: nothing is known to be the same.
-		return otherMeaning, false
-	}
-	if !equalities.DeepEqual(part, stored) {
-		return otherMeaning, compared
-	}
-	return result, compared
 }

@@ -21,8 +21,19 @@ import (
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/kubernetes/pkg/apis/resource"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
+
+// KeepSpecFormat replaces the spec of an update by the stored one if they differ in nothing but the format of
+// parameters. Those are compared byte by byte otherwise, and nobody could change the labels of an object whose
+// parameters were stored with spaces, as clients in Python send them: a patch and most clients format JSON
+// anew. The spec is immutable, so nobody meant to change it.
+func KeepSpecFormat(spec, oldSpec *resource.ResourceClaimSpec) {
+	if d, compared := compareFormat(spec, oldSpec); compared && (d == sameMeaning || d == reformatted) {
+		*spec = *oldSpec.DeepCopy()
+	}
+}
 
 // KeepFieldManagers gives a field, and the fields in it, back to those who managed it
 // in the old object. They lost it before the strategy got called.

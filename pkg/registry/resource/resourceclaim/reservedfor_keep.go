@@ -30,7 +30,7 @@ var (
 // keepReservedForWorkload puts back what an update does not have. A client that was
 // compiled with upstream's types drops both fields from what it read, and
 // would not be able to change anything else. Neither field can be removed
-// deliberately: the spec and an allocation are immutable.
+// deliberately: the spec and an allocation are immutable. Such a client also formats JSON.
 //
 // Whoever managed the fields still does.
 func keepReservedForWorkload(newClaim, oldClaim *resource.ResourceClaim) {
@@ -41,6 +41,7 @@ func keepReservedForWorkload(newClaim, oldClaim *resource.ResourceClaim) {
 		newClaim.Spec.ReservedFor = oldClaim.Spec.ReservedFor.DeepCopy()
 		resourceutils.KeepFieldManagers(&newClaim.ObjectMeta, &oldClaim.ObjectMeta, specReservedForPath)
 	}
+	resourceutils.KeepSpecFormat(&newClaim.Spec, &oldClaim.Spec)
 	allocation, oldAllocation := newClaim.Status.Allocation, oldClaim.Status.Allocation
 	if allocation != nil && allocation.ReservedForAnyPod == nil && oldAllocation != nil && oldAllocation.ReservedForAnyPod != nil {
 		// The allocation may be shared with the old claim.

@@ -24,6 +24,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/authentication/user"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/kubernetes/pkg/apis/resource"
@@ -138,4 +139,47 @@ func TestReservedForAnyPodKept(t *testing.T) {
 	same := oldClaim.DeepCopy()
 	strategy.PrepareForUpdate(ctx, same, oldClaim)
 	assert.Nil(t, same.Status.Allocation.ReservedForAnyPod)
+}
+
+// TestReservedForSpecFormat covers updates of labels by a client which formats JSON as Go does. Upstream's
+// types may have cost it the field, too.
+func TestReservedForSpecFormat(t *testing.T) {
+	ctx := genericapirequest.WithUser(genericapirequest.NewDefaultContext(), &user.DefaultInfo{Name: "some-user"})
+	strategy, _ := newStrategies()
+	withParameters := func(parameters string) *resource.ResourceClaim {
+		claim := claimForWorkload()
+		claim.ResourceVersion = "1"
+		claim.Spec.Devices.Config = []resource.DeviceClaimConfiguration{{
+			DeviceConfiguration: resource.DeviceConfiguration{Opaque: &resource.OpaqueDeviceConfiguration{
+				Driver: "driver.example.com", Parameters: runtime.RawExtension{Raw: []byte(parameters)},
+			}},
+		}}
+		return claim
+	}
+	for name, tc := range map[string]struct {
+		stored, updated string
+		refused         bool
+	}{
+		"same":       {stored: `{"mode": "<fast>"}`, updated: `{"mode": "<fast>"}`},
+		"format":     {stored: `{"mode": "<fast>"}`, updated: `{"mode":"\u003cfast\u003e"}`},
+		"rounded":    {stored: `{"id": 12345678901234567890}`, updated: `{"id":12345678901234567000}`},
+		"other":      {stored: `{"mode": "<fast>"}`, updated: `{"mode":"slow"}`, refused: true},
+		"other-type": {stored: `{"id": 1}`, updated: `{"id":"1"}`, refused: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			oldClaim := withParameters(tc.stored)
+			stored := oldClaim.DeepCopy()
+			newClaim := withParameters(tc.updated)
+			newClaim.Labels = map[string]string{"a": "b"}
+			newClaim.Spec.ReservedFor = nil
+			strategy.PrepareForUpdate(ctx, newClaim, oldClaim)
+			assert.Equal(t, tc.refused, len(strategy.ValidateUpdate(ctx, newClaim, oldClaim)) > 0)
+			assert.Equal(t, map[string]string{"a": "b"}, newClaim.Labels)
+			if !tc.refused {
+				assert.Equal(t, stored.Spec, newClaim.Spec)
+				newClaim.Spec.Devices.Config[0].Opaque.Parameters.Raw[0] = 'x'
+			}
+			assert.Equal(t, stored, oldClaim, "stored claim must not be modified")
+		})
+	}
 }

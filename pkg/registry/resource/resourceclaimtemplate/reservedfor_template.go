@@ -39,6 +39,7 @@ func keepReservedFor(template, oldTemplate *resource.ResourceClaimTemplate) {
 		template.Spec.Spec.ReservedFor = oldTemplate.Spec.Spec.ReservedFor.DeepCopy()
 		resourceutils.KeepFieldManagers(&template.ObjectMeta, &oldTemplate.ObjectMeta, specReservedForPath)
 	}
+	resourceutils.KeepSpecFormat(&template.Spec.Spec, &oldTemplate.Spec.Spec)
 }
 
 // warnAboutReservedFor must be called before fields of a new template get dropped: what is left

@@ -23,6 +23,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/apiserver/pkg/warning"
@@ -143,4 +144,28 @@ func TestReservedForStrategyUpdate(t *testing.T) {
 			assert.Equal(t, with.ManagedFields[0], updated.ManagedFields[1])
 		})
 	}
+}
+
+// TestReservedForSpecFormat covers updates of labels by a client which formats JSON as Go does.
+func TestReservedForSpecFormat(t *testing.T) {
+	ctx := genericapirequest.NewDefaultContext()
+	strategy := newStrategy()
+	withParameters := func(parameters string) *resource.ResourceClaimTemplate {
+		template := templateForWorkload()
+		template.Spec.Spec.Devices.Config = []resource.DeviceClaimConfiguration{{
+			DeviceConfiguration: resource.DeviceConfiguration{Opaque: &resource.OpaqueDeviceConfiguration{
+				Driver: "driver.example.com", Parameters: runtime.RawExtension{Raw: []byte(parameters)},
+			}},
+		}}
+		return template
+	}
+	stored, updated := withParameters(`{"mode": "<fast>"}`), withParameters(`{"mode":"\u003cfast\u003e"}`)
+	updated.Labels = map[string]string{"a": "b"}
+	strategy.PrepareForUpdate(ctx, updated, stored)
+	assert.Empty(t, strategy.ValidateUpdate(ctx, updated, stored))
+	assert.Equal(t, stored.Spec, updated.Spec)
+
+	updated = withParameters(`{"mode":"slow"}`)
+	strategy.PrepareForUpdate(ctx, updated, stored)
+	assert.NotEmpty(t, strategy.ValidateUpdate(ctx, updated, stored))
 }

@@ -24,8 +24,44 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/json"
 )
+
+// difference is how much a part of an object in an update differs from what is stored.
+type difference int
+
+const (
+	// identical are all bytes of JSON, too.
+	identical difference = iota
+	// sameMeaning is JSON in another format.
+	sameMeaning
+	// reformatted is what JSON becomes that the server decodes and encodes, as it does when it
+	// applies a patch. Clients do the same. That does not keep all: numbers are rounded to 64 bits,
+	// keys that are there more than once, and what is not UTF-8, get lost.
+	reformatted
+	// otherMeaning is what was changed.
+	otherMeaning
+)
+
+// compareFormat compares a part of an object with what is stored. It also returns whether there was
+// JSON to compare. All that comes before it in the part is the same then.
+func compareFormat[T any](part, stored T) (result difference, compared bool) {
+	equalities := equality.Semantic.Copy()
+	if err := equalities.AddFunc(func(a, b runtime.RawExtension) bool {
+		compared = true
+		result = max(result, compareJSON(a.Raw, b.Raw))
+		return result != otherMeaning
+	}); err != nil {
+		// Not a function that compares: nothing is known to be the same.
+		return otherMeaning, false
+	}
+	if !equalities.DeepEqual(part, stored) {
+		return otherMeaning, compared
+	}
+	return result, compared
+}
 
 // compareJSON finds out whether JSON means what is stored: the same keys, in any order, with the
 // same values. Numbers are the same if they are exactly the same, however they are written.
