@@ -582,6 +582,7 @@ func (d *Driver) DetachInTime(ctx context.Context, sandboxID string) error {
 func (d *Driver) Detach(ctx context.Context, sandboxID string) error {
 	d.mutex.Lock()
 	d.complete.Delete(sandboxID)
+	delete(d.missing, sandboxID)
 	d.mutex.Unlock()
 	var errs []error
 	ended := func(a *Attachment) bool { return a.SandboxID == sandboxID }

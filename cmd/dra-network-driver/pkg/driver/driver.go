@@ -151,6 +151,8 @@ type Driver struct {
 	ours sets.Set[string]
 	// complete are the sandboxes in which nothing is missing.
 	complete sets.Set[string]
+	// missing are sandboxes of pods that run already and are to be attached.
+	missing map[string]Sandbox
 	// ending are the sandboxes that are being disconnected, until the channel is closed.
 	ending map[string]*ending
 	// late are networks that pods had to wait for too long.

@@ -984,6 +984,38 @@ func TestSynchronize(t *testing.T) {
 	}
 }
 
+// TestAttachRunningAgain checks that a pod which runs already, and could not be attached when the runtime
+// connected, is attached later, unless it has ended.
+func TestAttachRunningAgain(t *testing.T) {
+	n := newNode(t)
+	var sandboxes []Sandbox
+	for i, name := range []string{"fails", "ends", "vanishes"} {
+		claim := n.newClaim(name, fmt.Sprintf("net-%d", i))
+		n.newPod(name, name)
+		n.mustPrepare(claim)
+		sandboxes = append(sandboxes, n.newSandbox(name, name))
+	}
+	n.start()
+	n.cni.addErr = errors.New("no such master")
+	n.Synchronize(sandboxes)(n.ctx)
+	n.Check(n.ctx)
+	n.expectInterfaces()
+	if len(n.missing) != 3 {
+		t.Errorf("%d pods are to be attached, want 3", len(n.missing))
+	}
+	if err := n.Detach(n.ctx, "ends"); err != nil {
+		t.Fatal(err)
+	}
+	delete(n.netns, sandboxes[2].NetNS)
+	n.cni.addErr = nil
+	n.Check(n.ctx)
+	n.drain()
+	n.expectInterfaces("fails/net1")
+	if len(n.missing) != 0 {
+		t.Errorf("still to be attached: %v", n.missing)
+	}
+}
+
 // TestOtherSandbox checks that a pod whose sandbox is replaced keeps nothing of
 // the former one.
 func TestOtherSandbox(t *testing.T) {

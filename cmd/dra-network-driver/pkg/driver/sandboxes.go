@@ -34,17 +34,19 @@ import (
 // pods until Synchronize returns, and waits only for a short time.
 func (d *Driver) Synchronize(sandboxes []Sandbox) func(context.Context) {
 	exist := sets.New[string]()
-	var running []Sandbox
+	running := make(map[string]Sandbox)
 	for _, sandbox := range sandboxes {
 		if d.NetNSExists(sandbox.NetNS) {
 			exist.Insert(sandbox.ID)
 			if sandbox.Running {
-				running = append(running, sandbox)
+				running[sandbox.ID] = sandbox
 			}
 		}
 	}
 	d.mutex.Lock()
 	d.complete = d.complete.Intersection(exist)
+	// The driver may not have been there when these pods were started.
+	d.missing = running
 	d.mutex.Unlock()
 	// Sandboxes which are started after Synchronize are none of those that
 	// have ended.
@@ -61,11 +63,11 @@ func (d *Driver) Synchronize(sandboxes []Sandbox) func(context.Context) {
 		}
 	}
 	d.mutex.Unlock()
-	return func(ctx context.Context) { d.finish(ctx, ended, running) }
+	return func(ctx context.Context) { d.finish(ctx, ended) }
 }
 
 // finish does what Synchronize has found. No claim and no pod has to wait for another.
-func (d *Driver) finish(ctx context.Context, ended map[types.UID]sets.Set[string], running []Sandbox) {
+func (d *Driver) finish(ctx context.Context, ended map[types.UID]sets.Set[string]) {
 	logger := klog.FromContext(ctx)
 	var work []func()
 	for uid, sandboxes := range ended {
@@ -75,19 +77,34 @@ func (d *Driver) finish(ctx context.Context, ended map[types.UID]sets.Set[string
 			}
 		})
 	}
-	for _, sandbox := range running {
-		// The driver may not have been there when the pod was started.
+	parallel(append(work, d.attachMissing(ctx)...))
+	d.check(ctx, nil)
+}
+
+// attachMissing returns what has to be done for pods that run already. What fails, for instance because
+// the API server or the network does not answer, is done again with the next check.
+func (d *Driver) attachMissing(ctx context.Context) []func() {
+	d.mutex.Lock()
+	missing := maps.Clone(d.missing)
+	d.mutex.Unlock()
+	var work []func()
+	for id, sandbox := range missing {
 		work = append(work, func() {
-			if !d.Pods.WaitForSync(ctx) || !d.NetNSExists(sandbox.NetNS) {
+			if !d.Pods.WaitForSync(ctx) {
 				return
 			}
-			if err := d.Attach(ctx, sandbox); err != nil {
-				logger.Error(err, "Attaching a pod that runs already", "pod", klog.KRef(sandbox.PodNamespace, sandbox.PodName))
+			if d.NetNSExists(sandbox.NetNS) {
+				if err := d.Attach(ctx, sandbox); err != nil {
+					klog.FromContext(ctx).Error(err, "Attaching a pod that runs already, will try again", "pod", klog.KRef(sandbox.PodNamespace, sandbox.PodName))
+					return
+				}
 			}
+			d.mutex.Lock()
+			defer d.mutex.Unlock()
+			delete(d.missing, id)
 		})
 	}
-	parallel(work)
-	d.Check(ctx)
+	return work
 }
 
 // parallel runs all functions, some of them at a time.
@@ -104,11 +121,13 @@ func parallel(work []func()) {
 	running.Wait()
 }
 
-// Check runs CNI CHECK for everything that is connected, and reports what is
-// not as it should be. It repairs nothing: an interface that somebody changed
-// on purpose, or that a pod uses, is not for the driver to replace. A check that goes
-// on already is enough.
-func (d *Driver) Check(ctx context.Context) {
+// Check attaches pods that run and could not be attached until now, runs CNI CHECK for everything
+// that is connected, and reports what is not as it should be. It repairs nothing: an interface that
+// somebody changed on purpose, or that a pod uses, is not for the driver to replace. A check that
+// goes on already is enough.
+func (d *Driver) Check(ctx context.Context) { d.check(ctx, d.attachMissing(ctx)) }
+
+func (d *Driver) check(ctx context.Context, work []func()) {
 	if !d.checking.TryLock() {
 		return
 	}
@@ -116,7 +135,6 @@ func (d *Driver) Check(ctx context.Context) {
 	d.mutex.Lock()
 	uids := slices.Sorted(maps.Keys(d.claims))
 	d.mutex.Unlock()
-	var work []func()
 	for _, uid := range uids {
 		work = append(work, func() { d.checkClaim(ctx, uid) })
 	}
