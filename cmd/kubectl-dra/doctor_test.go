@@ -286,6 +286,35 @@ func TestDoctorCannotLookAgain(t *testing.T) {
 	}
 }
 
+// TestDoctorUnseenWorkloads is about workloads that may not be read, and about more of them than are looked up.
+func TestDoctorUnseenWorkloads(t *testing.T) {
+	for name, tc := range map[string]struct {
+		workloads int
+		forbidden string
+		want      string
+	}{
+		"forbidden": {1, "jobs", "could not see controllers (forbidden), left out: reserved-for-nobody"},
+		"too-many":  {201, "", "could not see more workloads that claims are reserved for (200 were looked up), left out: reserved-for-nobody"},
+		"few":       {1, "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := newServer(t, "v1", nil)
+			server.Answer, server.GitVersion = components(nil, false), "v1.37.2+dra.1"
+			add(t, server, healthy()...)
+			for i := range tc.workloads {
+				job := fmt.Sprintf("job-%d", i)
+				add(t, server, map[string]any{"apiVersion": "batch/v1", "kind": "Job", "metadata": map[string]any{"name": job, "uid": job}})
+				add(t, server, holder(job, []any{consumer("batch", "jobs", job)}))
+			}
+			server.Forbidden = []string{tc.forbidden}
+			_, stderr, err := dra(t, server, "doctor", "--fail-on=never")
+			if err != nil || !strings.Contains(stderr, tc.want) || tc.want == "" && strings.Contains(stderr, "could not see") {
+				t.Errorf("%v, %s", err, stderr)
+			}
+		})
+	}
+}
+
 // TestDoctorUnseen checks that nothing is found because something may not be read.
 func TestDoctorUnseen(t *testing.T) {
 	server := newServer(t, "v1", nil)

@@ -136,6 +136,12 @@ func TestWhoUnseen(t *testing.T) {
 			t.Errorf("%s: %v, %s", forbidden, err, stderr)
 		}
 		expect(t, out, "gpu-0 test/train pod/train-0")
+		if out, _, err := dra(t, server, "who", "-o", "json"); err != nil || !strings.Contains(out, `"unseen"`) {
+			t.Errorf("%s: a program is not told: %v, %s", forbidden, err, out)
+		}
+		if _, stderr, err := dra(t, server, "graph", "claim/train"); err != nil || !strings.Contains(stderr, "could not see "+strings.Replace(forbidden, " in ", " of ", 1)) {
+			t.Errorf("%s: the graph does not say: %v, %s", forbidden, err, stderr)
+		}
 		if _, _, err := dra(t, server, "who", "--free"); err == nil {
 			t.Errorf("without %s nobody knows what is free", forbidden)
 		}
@@ -181,6 +187,28 @@ func TestWhoShared(t *testing.T) {
 	)
 	// One slot is left, and the other part needs two.
 	expect(t, mustWho(t, server.URL, "--free"), "node-b network vf …")
+}
+
+// TestWhoWatchUnseen is about a user who may see one namespace only.
+func TestWhoWatchUnseen(t *testing.T) {
+	server := newServer(t, "v1", nil)
+	server.Forbidden = []string{"resourceclaims in other namespaces"}
+	add(t, server, slice("a", map[string]any{"nodeName": "node-a", "devices": []any{device("gpu-0")}}))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var out lockedBuffer
+	command := newCommand(genericiooptions.IOStreams{In: strings.NewReader(""), Out: &out, ErrOut: &out})
+	command.SetArgs([]string{"who", "--watch", "--server=" + server.URL})
+	done := make(chan error, 1)
+	go func() { done <- command.ExecuteContext(ctx) }()
+	for !strings.Contains(out.String(), "gpu-0") && len(done) == 0 && ctx.Err() == nil {
+		time.Sleep(10 * time.Millisecond)
+	}
+	cancel()
+	err := <-done
+	if !strings.Contains(out.String(), "could not see resourceclaims of other namespaces") || !strings.Contains(out.String(), "gpu-0") {
+		t.Errorf("%v, %s", err, out.String())
+	}
 }
 
 // TestWhoEscaped checks that what drivers write cannot do anything to a terminal.

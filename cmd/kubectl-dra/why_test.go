@@ -220,6 +220,38 @@ func TestUnseen(t *testing.T) {
 	}
 }
 
+// TestWhyAll is about the pods that are listed without a name, also where claims may not be read.
+func TestWhyAll(t *testing.T) {
+	for _, c := range loadCases(t) {
+		if c.ID != "extended-resource-in-use" && c.ID != "claim-in-use" && c.ID != "no-claims" {
+			continue
+		}
+		t.Run(c.ID, func(t *testing.T) {
+			server := newServer(t, "v1", c)
+			add(t, server, map[string]any{"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": "waits"}, "spec": map[string]any{
+				"resourceClaims": []any{map[string]any{"name": "gpu", "resourceClaimName": "none"}},
+			}})
+			objects := func() (names []string) {
+				for _, item := range askWhy(t, server, "-A").Items {
+					names = append(names, item.Object)
+				}
+				return names
+			}
+			want := []string{"pod/waits"}
+			if c.ID == "extended-resource-in-use" {
+				want = []string{"pod/train", "pod/waits"}
+			}
+			if got := objects(); !slices.Equal(got, want) {
+				t.Errorf("want %q, got %q", want, got)
+			}
+			server.Forbidden = []string{"resourceclaims"}
+			if got := objects(); !slices.Equal(got, want) {
+				t.Errorf("without resourceclaims: want %q, got %q", want, got)
+			}
+		})
+	}
+}
+
 // TestDocumented checks that each id has a row in the documents, and that causes have cases.
 func TestDocumented(t *testing.T) {
 	data, err := os.ReadFile("../../docs/kubectl-dra.md")

@@ -108,6 +108,7 @@ func goneConsumers(ctx context.Context, e *examination) (findings []Finding) {
 				known[ref.UID] = exists
 			default:
 				exists = true
+				e.s.Gaps[moreWorkloads] = fmt.Sprintf("%d were looked up", maxLooks)
 			}
 			if !exists {
 				findings = append(findings, Finding{

@@ -21,6 +21,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -221,9 +222,16 @@ func (e *examination) find(ctx context.Context, checks []checkup) []Finding {
 			continue
 		}
 		e.done = append(e.done, c.id)
+		before := maps.Clone(e.s.Gaps)
 		for _, f := range c.find(ctx, e) {
 			f.Check, f.Level = c.id, c.level
 			findings = append(findings, f)
+		}
+		for r, reason := range e.s.Gaps {
+			if _, known := before[r]; !known {
+				// The check looked at this itself, and did what it could.
+				e.unseen[r] = e.unseen[r].With(reason, c.id)
+			}
 		}
 	}
 	return findings

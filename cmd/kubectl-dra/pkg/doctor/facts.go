@@ -37,6 +37,7 @@ import (
 const (
 	gatesOfAPIServer view.Resource = "gates of kube-apiserver"
 	gatesOfKubelets  view.Resource = "gates of kubelets"
+	moreWorkloads    view.Resource = "more workloads that claims are reserved for"
 )
 
 // facts are about the components.

@@ -153,6 +153,9 @@ func Gaps(s *view.Snapshot) map[view.Resource]Gap {
 	for r, reason := range s.Gaps {
 		gaps[r] = Gap{Reason: reason}
 	}
+	if s.OneNamespace {
+		gaps[view.OtherClaims] = Gap{Reason: view.Forbidden}
+	}
 	return gaps
 }
 

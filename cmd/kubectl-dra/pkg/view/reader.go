@@ -148,7 +148,7 @@ func (r *Reader) Read(ctx context.Context, namespace string, resources ...Resour
 // ReadScoped is for resources of all namespaces. If the user may see only one, or asks for one, it is that.
 func (r *Reader) ReadScoped(ctx context.Context, namespace string, resources ...Resource) (*Snapshot, error) {
 	s, err := r.Read(ctx, namespace, resources...)
-	if namespace != "" || err == nil && s.Gaps[Claims] != forbidden {
+	if namespace != "" || err == nil && s.Gaps[Claims] != Forbidden {
 		return s, err
 	}
 	namespace, _, err = r.flags.ToRawKubeConfigLoader().Namespace()
@@ -183,14 +183,23 @@ func (r *Reader) Changes(ctx context.Context, namespace string) (wait func() err
 		}()
 		return nil
 	}
-	claims, slices := r.dra.ResourceClaims(namespace), r.dra.ResourceSlices()
-	err = start(claims.Watch, func(ctx context.Context, options metav1.ListOptions) (metav1.ListInterface, error) {
-		return claims.List(ctx, options)
-	})
+	watchClaims := func(namespace string) error {
+		claims := r.dra.ResourceClaims(namespace)
+		return start(claims.Watch, func(ctx context.Context, options metav1.ListOptions) (metav1.ListInterface, error) {
+			return claims.List(ctx, options)
+		})
+	}
+	if err = watchClaims(namespace); apierrors.IsForbidden(err) && namespace == "" {
+		// As ReadScoped does.
+		if namespace, _, err = r.flags.ToRawKubeConfigLoader().Namespace(); err == nil {
+			err = watchClaims(namespace)
+		}
+	}
 	if err != nil {
 		cancel()
 		return nil, fmt.Errorf("watch resourceclaims: %w", err)
 	}
+	slices := r.dra.ResourceSlices()
 	err = start(slices.Watch, func(ctx context.Context, options metav1.ListOptions) (metav1.ListInterface, error) {
 		return slices.List(ctx, options)
 	})
@@ -214,12 +223,13 @@ func (r *Reader) Changes(ctx context.Context, namespace string) (wait func() err
 	}, nil
 }
 
-const forbidden = "forbidden"
+// Forbidden is the reason of a gap where a permission is missing.
+const Forbidden = "forbidden"
 
 // Reason is a short form of an error: the rest is known from where it is shown.
 func Reason(err error) string {
 	if apierrors.IsForbidden(err) {
-		return forbidden
+		return Forbidden
 	}
 	return terminal.Clean(err.Error())
 }

@@ -48,6 +48,8 @@ const (
 	Quotas      Resource = "resourcequotas"
 	Events      Resource = "events"
 	Controllers Resource = "controllers"
+	// OtherClaims are those of other namespaces, where claims of one may be read.
+	OtherClaims Resource = "resourceclaims of other namespaces"
 	// PodNames are pods without anything but their UIDs.
 	PodNames Resource = "names of pods"
 	Roles    Resource = "clusterroles and clusterrolebindings"
@@ -227,11 +229,12 @@ func (s *Snapshot) EventsOf(uid types.UID) []*corev1.Event {
 			events = append(events, event)
 		}
 	}
-	slices.SortStableFunc(events, func(a, b *corev1.Event) int { return eventTime(b).Compare(eventTime(a)) })
+	slices.SortStableFunc(events, func(a, b *corev1.Event) int { return EventTime(b).Compare(EventTime(a)) })
 	return events
 }
 
-func eventTime(e *corev1.Event) time.Time {
+// EventTime is when the event was seen for the last time.
+func EventTime(e *corev1.Event) time.Time {
 	times := []time.Time{e.LastTimestamp.Time, e.EventTime.Time, e.CreationTimestamp.Time}
 	if e.Series != nil {
 		times = append(times, e.Series.LastObservedTime.Time)

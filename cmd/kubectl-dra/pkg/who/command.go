@@ -222,8 +222,8 @@ func (o *options) print(s *view.Snapshot, rows []Row) error {
 			rows = []Row{}
 		}
 		object := map[string]any{"items": rows}
-		if len(s.Gaps) > 0 {
-			object["unseen"] = output.Gaps(s)
+		if gaps := output.Gaps(s); len(gaps) > 0 {
+			object["unseen"] = gaps
 		}
 		return o.output.PrintObject(o.streams.Out, "Who", object)
 	}
@@ -232,24 +232,31 @@ func (o *options) print(s *view.Snapshot, rows []Row) error {
 	} else if err := o.output.PrintTable(o.streams.Out, o.table(rows)); err != nil {
 		return err
 	}
-	if s.OneNamespace {
-		fmt.Fprintln(o.streams.ErrOut, "could not see resourceclaims of other namespaces (forbidden): devices without a claim may be in use")
-	}
-	fmt.Fprint(o.streams.ErrOut, output.Unseen(output.Gaps(s)))
+	o.tellUnseen(s)
 	return nil
+}
+
+func (o *options) tellUnseen(s *view.Snapshot) {
+	fmt.Fprint(o.streams.ErrOut, output.Unseen(output.Gaps(s)))
+	if s.OneNamespace {
+		fmt.Fprintln(o.streams.ErrOut, "devices without a claim may be in use")
+	}
 }
 
 // follow prints all rows, then those that change, until the context ends.
 func (o *options) follow(ctx context.Context, reader *view.Reader, f *filter) error {
 	before := map[string]bool{}
-	for {
+	for first := true; ; first = false {
 		wait, err := reader.Changes(ctx, f.namespace)
 		if err != nil {
 			return err
 		}
-		_, rows, err := o.read(ctx, reader, f)
+		s, rows, err := o.read(ctx, reader, f)
 		if err != nil {
 			return err
+		}
+		if first {
+			o.tellUnseen(s)
 		}
 		var changed []Row
 		for _, row := range rows {

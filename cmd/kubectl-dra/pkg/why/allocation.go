@@ -26,7 +26,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/utils/ptr"
 
 	"kubernetes-dra/cmd/kubectl-dra/pkg/view"
 )
@@ -183,6 +185,20 @@ func (d *diagnosis) explain(o obstacle) []Finding {
 		f.Cause = "too-few-devices"
 		f.Text = fmt.Sprintf("the request wants %d devices on one node, and there are not so many in one place: %d match in the whole cluster", m.Count, len(m.devices))
 		f.Command = d.show(f.Object)
+	case capacities:
+		for _, other := range d.matches {
+			if other.Capacity != nil {
+				m = other
+				break
+			}
+		}
+		f.Object, f.Field = claimObject(m.claim), m.field+".capacity.requests"
+		f.Cause, f.Text = "too-little-capacity", "the request wants more capacity of one device than any that matches can give now"
+		for _, name := range slices.Sorted(maps.Keys(ptr.Deref(m.Capacity, resourcev1.CapacityRequirements{}).Requests)) {
+			wanted := m.Capacity.Requests[name]
+			f.Details = append(f.Details, fmt.Sprintf("%s: %s wanted, %s in the largest device", name, wanted.String(), largest(m.devices, name)))
+		}
+		f.Command = d.show(f.Object)
 	case constraints:
 		f.Cause, f.Field, f.Text = "constraint-unmet", "spec.devices.constraints", "there are devices for each request, but none together meet the constraints"
 		f.Command = d.show(f.Object)
@@ -212,6 +228,25 @@ func (d *diagnosis) explain(o obstacle) []Finding {
 		f.Command = "kubectl get resourceslices -o custom-columns=NAME:.metadata.name,POOL:.spec.pool.name,GENERATION:.spec.pool.generation,SLICES:.spec.pool.resourceSliceCount"
 	}
 	return []Finding{f}
+}
+
+// largest is how much of a capacity the device has that has most of it.
+func largest(devices []*view.Device, name resourcev1.QualifiedName) string {
+	var most *resource.Quantity
+	for _, device := range devices {
+		for own, capacity := range device.Capacity {
+			// A driver may leave out its domain, and so may a claim.
+			if own == name || string(own) == strings.TrimPrefix(string(name), device.Driver+"/") || string(name) == strings.TrimPrefix(string(own), device.Driver+"/") {
+				if most == nil || capacity.Value.Cmp(*most) > 0 {
+					most = &capacity.Value
+				}
+			}
+		}
+	}
+	if most == nil {
+		return "nothing"
+	}
+	return most.String()
 }
 
 // reachable returns those of the devices that are not on a node to which the pod cannot go. If there are none,

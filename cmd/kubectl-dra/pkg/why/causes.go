@@ -89,6 +89,10 @@ type diagnosis struct {
 	possible bool
 	// reasons has what unfit says of nodes, by their names.
 	reasons map[string]string
+	// extended is the claim that the scheduler makes for extended resources of the pod, if it has not done so yet.
+	extended *view.Claim
+	// maybeExtended is true if the pod has such a claim, or will have it, or that cannot be told.
+	maybeExtended bool
 	// tooLarge is true if that could not be worked out in time.
 	tooLarge bool
 }
@@ -114,7 +118,7 @@ var causes = []cause{
 	{[]string{"claim-of-another-pod"}, []view.Resource{view.Claims}, claimOfAnother},
 	{[]string{"claim-deleted"}, []view.Resource{view.Claims}, claimDeleted},
 	{[]string{"node-gone", "node-not-ready"}, []view.Resource{view.Nodes}, nodeBroken},
-	{[]string{"never-scheduled"}, []view.Resource{view.Claims}, neverScheduled},
+	{[]string{"never-scheduled", "claim-not-usable"}, []view.Resource{view.Claims, view.Events}, notAllocated},
 	{[]string{"claim-not-usable", "gate-off", "driver-not-on-node", "kubelet-refused", "driver-error"}, []view.Resource{view.Events}, kubeletSays},
 	{[]string{"driver-error"}, []view.Resource{view.Claims}, driverSays},
 	{[]string{"gate-off"}, []view.Resource{view.Claims}, gateOff},
@@ -133,7 +137,7 @@ var causes = []cause{
 // allocationIDs are causes that the allocator proves.
 var allocationIDs = []string{
 	"held-by-idle-claim", "deallocation-pending", "devices-in-use", "capacity-used-up", "device-tainted", "node-unfit", "node-not-ready",
-	"driver-not-on-node", "too-few-devices", "constraint-unmet", "pool-incomplete", "selector-matches-nothing", "selector-fails",
+	"driver-not-on-node", "too-few-devices", "too-little-capacity", "constraint-unmet", "pool-incomplete", "selector-matches-nothing", "selector-fails",
 }
 
 // IDs are those of all causes, sorted.
@@ -164,6 +168,7 @@ func diagnose(ctx context.Context, d *diagnosis) (found []Finding, blind map[vie
 			continue
 		}
 		for _, f := range c.find(ctx, d) {
+			d.asExtended(&f)
 			same := func(other Finding) bool {
 				return other.Cause == f.Cause && other.Object == f.Object && other.Field == f.Field
 			}
@@ -234,7 +239,7 @@ func notWaiting(_ context.Context, d *diagnosis) []Finding {
 		}
 	case d.pod.Status.Phase == corev1.PodRunning && !slices.ContainsFunc(d.events, isKubeletRefusal):
 		f.Cause, f.Text = "not-waiting", "the pod runs on "+d.pod.Spec.NodeName
-	case len(d.pod.Spec.ResourceClaims) == 0 && d.pod.Status.ExtendedResourceClaimStatus == nil:
+	case len(d.pod.Spec.ResourceClaims) == 0 && !d.maybeExtended:
 		f.Cause, f.Field, f.Text = "no-claims", "spec.resourceClaims", "the pod has no ResourceClaims, so it does not wait for one"
 		if c := d.scheduledCondition(); c != nil {
 			f.Details = []string{"the scheduler says: " + c.Message}
@@ -262,7 +267,7 @@ func heldBack(_ context.Context, d *diagnosis) []Finding {
 
 func claimMissing(_ context.Context, d *diagnosis) (findings []Finding) {
 	for i, c := range d.claims {
-		if c.claim != nil || c.name == "" || c.entry == nil {
+		if c.claim != nil || c.name == "" {
 			continue
 		}
 		f := Finding{
@@ -270,7 +275,11 @@ func claimMissing(_ context.Context, d *diagnosis) (findings []Finding) {
 			Text:    fmt.Sprintf("there is no ResourceClaim %s in namespace %s", c.name, d.pod.Namespace),
 			Command: d.kubectl("get resourceclaims"),
 		}
-		if c.entry.ResourceClaimName == nil {
+		switch {
+		case c.entry == nil:
+			f.Field = "status.extendedResourceClaimStatus"
+			f.Text += ": the scheduler made it for extended resources, and somebody deleted it"
+		case c.entry.ResourceClaimName == nil:
 			f.Field = "status.resourceClaimStatuses"
 			f.Text += ": it was made from a template, and somebody deleted it"
 		}
@@ -574,18 +583,36 @@ func driverSays(_ context.Context, d *diagnosis) (findings []Finding) {
 	return findings
 }
 
-// neverScheduled is about pods that were put on a node by somebody else than a scheduler.
-func neverScheduled(_ context.Context, d *diagnosis) []Finding {
+// notAllocated is about pods on a node whose claims are not allocated: a claim was released since, or somebody else
+// than a scheduler has put the pod there.
+func notAllocated(_ context.Context, d *diagnosis) []Finding {
 	if d.pod == nil || d.pod.Spec.NodeName == "" || len(d.unallocated()) == 0 {
 		return nil
 	}
 	claim := d.unallocated()[0]
+	if d.wasBound() {
+		return []Finding{{
+			Cause: "claim-not-usable", Object: claimObject(claim), Field: "status.allocation",
+			Text:    fmt.Sprintf("the claim was released after the pod had been assigned to %s, so the pod cannot start", d.pod.Spec.NodeName),
+			Command: d.kubectl("delete pod %s", d.pod.Name),
+		}}
+	}
 	return []Finding{{
 		Cause: "never-scheduled", Object: d.podObject(), Field: "spec.nodeName",
 		Text:    fmt.Sprintf("the pod was put on %s without the scheduler, and only the scheduler allocates claims: %s is not allocated", d.pod.Spec.NodeName, claim.Name),
 		Details: []string{"Use a nodeSelector with kubernetes.io/hostname in place of nodeName."},
 		Command: d.kubectl("delete pod %s", d.pod.Name),
 	}}
+}
+
+// wasBound returns true if a scheduler has put the pod on its node: the creator of the pod did not write that field, or
+// there is an event which only such pods get.
+func (d *diagnosis) wasBound() bool {
+	writes := func(entry metav1.ManagedFieldsEntry) bool {
+		return entry.FieldsV1 != nil && strings.Contains(string(entry.FieldsV1.Raw), `"f:nodeName"`)
+	}
+	return len(d.pod.ManagedFields) > 0 && !slices.ContainsFunc(d.pod.ManagedFields, writes) ||
+		slices.ContainsFunc(d.events, func(e *corev1.Event) bool { return e.Reason == "Scheduled" || e.Reason == "ResourceClaimNotUsable" })
 }
 
 // applied is what the user wrote, as kubectl apply remembers it.
@@ -736,7 +763,8 @@ func classMissing(_ context.Context, d *diagnosis) (findings []Finding) {
 	return findings
 }
 
-// allocationBroken is about devices that the claim has, and that cannot be used any more.
+// allocationBroken is about devices that the claim of a workload has, and that cannot be used any more. For other
+// claims, the scheduler does not look at devices which they have.
 func allocationBroken(_ context.Context, d *diagnosis) (findings []Finding) {
 	if d.pod != nil && !d.waits() {
 		return nil
@@ -746,7 +774,7 @@ func allocationBroken(_ context.Context, d *diagnosis) (findings []Finding) {
 		devices[device.ID] = device
 	}
 	for _, c := range d.claims {
-		if c.claim == nil || c.claim.Status.Allocation == nil {
+		if c.claim == nil || c.claim.Status.Allocation == nil || !c.claim.ForAnyPod {
 			continue
 		}
 		for i, result := range c.claim.Status.Allocation.Devices.Results {

@@ -46,7 +46,8 @@ import (
 const long = `Tell why a pod or a ResourceClaim waits: the right cause first, each with the object and field that says so, and
 a command that mends it or shows more.
 
-Without a name, all pods of the namespace that have claims and do not run are looked at.
+Without a name, all pods of the namespace that have claims, or extended resources of a DeviceClass, and do not run are
+looked at.
 
 Nothing is changed. Whether devices can be allocated is found out with the allocator of the scheduler and its CEL
 library. What you may not read is said, together with nothing that depends on it.`
@@ -156,16 +157,20 @@ func (o *options) waiting(ctx context.Context, reader *view.Reader, s *view.Snap
 	var list []*diagnosis
 	namespaces := map[string]bool{}
 	for _, pod := range s.Pods {
-		if len(pod.Spec.ResourceClaims) == 0 || pod.Status.Phase != corev1.PodPending || !selector.Matches(labels.Set(pod.Labels)) {
+		if pod.Status.Phase != corev1.PodPending || len(pod.Spec.ResourceClaims) == 0 && !usesExtended(pod) || !selector.Matches(labels.Set(pod.Labels)) {
 			continue
 		}
-		if s.Namespace == "" && !namespaces[pod.Namespace] {
+		d := newDiagnosis(s, pod)
+		if len(pod.Spec.ResourceClaims) == 0 && !d.maybeExtended {
+			continue
+		}
+		if s.Namespace == "" && s.Sees(view.Claims) && !namespaces[pod.Namespace] {
 			namespaces[pod.Namespace] = true
 			if err := reader.ReadOwn(ctx, s, pod.Namespace); err != nil {
 				return nil, err
 			}
 		}
-		list = append(list, newDiagnosis(s, pod))
+		list = append(list, d)
 	}
 	slices.SortFunc(list, func(a, b *diagnosis) int {
 		return cmp.Or(strings.Compare(a.pod.Namespace, b.pod.Namespace), strings.Compare(a.pod.Name, b.pod.Name))
@@ -234,7 +239,7 @@ func ofClaim(s *view.Snapshot, name string) *diagnosis {
 }
 
 func newDiagnosis(s *view.Snapshot, pod *corev1.Pod) *diagnosis {
-	d := &diagnosis{s: s, pod: pod, events: s.EventsOf(pod.UID)}
+	d := &diagnosis{s: s, pod: pod, events: currentEvents(s, pod)}
 	for i := range pod.Spec.ResourceClaims {
 		c := podClaim{entry: &pod.Spec.ResourceClaims[i]}
 		name, owned, err := resourceclaim.Name(pod, c.entry)
@@ -247,7 +252,22 @@ func newDiagnosis(s *view.Snapshot, pod *corev1.Pod) *diagnosis {
 		}
 		d.claims = append(d.claims, c)
 	}
+	d.addExtended()
 	return d
+}
+
+// currentEvents leaves out what the kubelet could not do before the containers of the pod were started. A pod with
+// a refusal that is newer does not run as it should.
+func currentEvents(s *view.Snapshot, pod *corev1.Pod) []*corev1.Event {
+	var started time.Time
+	for _, c := range pod.Status.ContainerStatuses {
+		if c.State.Running != nil && c.State.Running.StartedAt.After(started) {
+			started = c.State.Running.StartedAt.Time
+		}
+	}
+	return slices.DeleteFunc(s.EventsOf(pod.UID), func(e *corev1.Event) bool {
+		return !started.IsZero() && isKubeletRefusal(e) && !view.EventTime(e).After(started)
+	})
 }
 
 // answer reads what only this object needs, and finds the causes.
@@ -267,7 +287,7 @@ func (d *diagnosis) answer(ctx context.Context, reader *view.Reader) answer {
 		a.Unseen["whether there are devices"] = output.Gap{Reason: fmt.Sprintf("not worked out in %s", maxAllocation), LeftOut: allocationIDs}
 	}
 	if d.s.OneNamespace {
-		a.Unseen["resourceclaims of other namespaces"] = output.Gap{Reason: "forbidden", LeftOut: allocationIDs}
+		a.Unseen[view.OtherClaims] = output.Gap{Reason: view.Forbidden, LeftOut: allocationIDs}
 	}
 	switch {
 	case d.asked != nil:

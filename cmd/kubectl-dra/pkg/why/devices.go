@@ -185,6 +185,7 @@ type obstacle int
 const (
 	selectors obstacle = iota
 	counts
+	capacities
 	constraints
 	taints
 	busy
@@ -266,6 +267,9 @@ func relax(claim *resourcev1.ResourceClaim, w without) *resourcev1.ResourceClaim
 			if w[counts] && r.Exactly.AllocationMode == resourcev1.DeviceAllocationModeExactCount {
 				r.Exactly.Count = 1
 			}
+			if w[capacities] {
+				r.Exactly.Capacity = nil
+			}
 		}
 		for j := range r.FirstAvailable {
 			if w[selectors] {
@@ -273,6 +277,9 @@ func relax(claim *resourcev1.ResourceClaim, w without) *resourcev1.ResourceClaim
 			}
 			if w[counts] && r.FirstAvailable[j].AllocationMode == resourcev1.DeviceAllocationModeExactCount {
 				r.FirstAvailable[j].Count = 1
+			}
+			if w[capacities] {
+				r.FirstAvailable[j].Capacity = nil
 			}
 		}
 	}
@@ -485,6 +492,7 @@ func few(names []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
 }
 
+// claimObject is not for the claim of extended resources, which has no name: see asExtended.
 func claimObject(claim *view.Claim) string { return "resourceclaim/" + claim.Name }
 
 func isAdmin(r request) bool { return ptr.Deref(r.AdminAccess, false) }
