@@ -214,3 +214,27 @@ func TestTolerationWithoutEffect(t *testing.T) {
 		})
 	}
 }
+
+// TestReallocatedInOneUpdate covers an informer which had to list all claims again, and did not see that one was
+// deallocated in between.
+func TestReallocatedInOneUpdate(t *testing.T) {
+	pod, listed := makeListedPod("-1")
+	allocated := func(device string) *resourceapi.ResourceClaim {
+		claim := claim.DeepCopy()
+		claim.Status.Allocation = allocationResult.DeepCopy()
+		for i := range claim.Status.Allocation.Devices.Results {
+			claim.Status.Allocation.Devices.Results[i].Device = device
+		}
+		claim.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{listed}
+		return claim
+	}
+	tainted, other := allocated(allocationResult.Devices.Results[0].Device), allocated("instance-other")
+	t.Run("from-tainted", func(t *testing.T) {
+		test := evictionTest{initial: []any{add(sliceTainted), add(tainted), add(pod)}, canceled: []*v1.Pod{pod}}
+		runEvictionTest(t, func(tContext *testContext) { test.check(tContext, []any{update(tainted, other)}) })
+	})
+	t.Run("to-tainted", func(t *testing.T) {
+		test := evictionTest{initial: []any{add(sliceTainted), add(other), add(pod)}, evicted: []*v1.Pod{pod}}
+		runEvictionTest(t, func(tContext *testContext) { test.check(tContext, []any{update(other, tainted)}) })
+	})
+}

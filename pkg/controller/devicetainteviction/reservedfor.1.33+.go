@@ -87,9 +87,11 @@ func podByClaimIndexFunc(obj any) ([]string, error) {
 }
 
 // hasUnlistedPods returns true if the claim may be used by pods which are not
-// listed in it.
+// listed in it. One which is being deleted gets no reservation back, and keeps its
+// devices as long as pods run.
 func (tc *Controller) hasUnlistedPods(claim *resourceapi.ResourceClaim) bool {
-	return tc.reservedFor.enabled && resourceclaim.IsReservedForAnyPod(claim)
+	return tc.reservedFor.enabled && (resourceclaim.IsReservedForAnyPod(claim) ||
+		claim.DeletionTimestamp != nil && resourceclaim.IsAllocatedForAnyPod(claim))
 }
 
 // mayUseWithoutReservation checks whether the pod uses the claim although it is

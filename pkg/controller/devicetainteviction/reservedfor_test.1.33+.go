@@ -58,7 +58,11 @@ var (
 		}
 		return slice
 	}()
-	workloadClaimReleased    = changeClaim(workloadClaim, func(claim *resourceapi.ResourceClaim) { claim.Status.ReservedFor = nil })
+	workloadClaimReleased        = changeClaim(workloadClaim, func(claim *resourceapi.ResourceClaim) { claim.Status.ReservedFor = nil })
+	workloadClaimReleasedDeleted = changeClaim(workloadClaimReleased, func(claim *resourceapi.ResourceClaim) {
+		claim.DeletionTimestamp = &metav1.Time{Time: taintedSince}
+		claim.Finalizers = []string{resourceapi.Finalizer}
+	})
 	workloadClaimDeallocated = changeClaim(workloadClaimReleased, func(claim *resourceapi.ResourceClaim) { claim.Status.Allocation = nil })
 	workloadClaimPerPod      = changeClaim(workloadClaim, func(claim *resourceapi.ResourceClaim) { claim.Status.Allocation.ReservedForAnyPod = nil })
 	workloadClaimToleration  = changeClaim(workloadClaim, func(claim *resourceapi.ResourceClaim) {
@@ -158,6 +162,12 @@ func TestReservedForWorkloads(t *testing.T) {
 		"claim-gets-reserved-again": {
 			initial: []any{add(sliceTainted), add(workloadClaimReleased), add(workloadPod1)},
 			events:  []any{update(workloadClaimReleased, workloadClaim)},
+			evicted: []*v1.Pod{workloadPod1},
+		},
+		"deleted-claim-not-reserved": {
+			// Nobody can reserve it again, and it stays allocated as long as pods run.
+			initial: []any{add(slice), add(workloadClaimReleasedDeleted), add(workloadPod1)},
+			events:  []any{update(slice, sliceTainted)},
 			evicted: []*v1.Pod{workloadPod1},
 		},
 		"toleration": {

@@ -17,6 +17,8 @@ limitations under the License.
 package dra
 
 import (
+	"fmt"
+
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -24,7 +26,7 @@ import (
 // The functions in this file fix problems which occur when several pods on a node
 // share a claim.
 
-// isUnpreparing checks whether a claim is about to be removed from the cache.
+// checkUsable returns an error if a pod that starts cannot use what is known of the claim.
 //
 // The cache is not locked while a driver unprepares a claim. A pod which
 // starts in the meantime must not rely on the claim being prepared. It has to
@@ -35,9 +37,11 @@ import (
 //
 // A deleted claim with the same name is something else: the caller has an error
 // of its own for that.
-func (cache *claimInfoCache) isUnpreparing(claim *resourceapi.ResourceClaim) bool {
-	info, exists := cache.get(claim.Name, claim.Namespace)
-	return exists && info.unpreparing && info.ClaimUID == claim.UID
+func (cache *claimInfoCache) checkUsable(claim *resourceapi.ResourceClaim) error {
+	if info, exists := cache.get(claim.Name, claim.Namespace); exists && info.unpreparing && info.ClaimUID == claim.UID {
+		return fmt.Errorf("ResourceClaim %s is still being unprepared for a previous pod", claim.Name)
+	}
+	return cache.checkSameDrivers(claim)
 }
 
 // isUsedOnlyByOthers returns true if the claim is used by some pods, but not by

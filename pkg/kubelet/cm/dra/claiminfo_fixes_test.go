@@ -117,6 +117,46 @@ func TestRestartKeepsDevices(t *testing.T) {
 	assert.Equal(t, []string{cdiID}, test.cdiDevices(first))
 }
 
+// TestClaimNamedTwice covers a pod with two entries for the same claim. The driver gives one answer.
+func TestClaimNamedTwice(t *testing.T) {
+	first, second := genTestPodWithClaims(claimName), genTestPodWithClaims(claimName)
+	first.Spec.ResourceClaims = append(first.Spec.ResourceClaims, v1.PodResourceClaim{Name: "again", ResourceClaimName: first.Spec.ResourceClaims[0].ResourceClaimName})
+	test := newSharedClaimsTest(t, []string{claimName}, first, second)
+	require.NoError(t, test.manager.PrepareResources(test, first))
+	assert.Len(t, test.cdiDevices(first), 1)
+	require.NoError(t, test.manager.UnprepareResources(test, first))
+	assert.False(t, test.manager.PodMightNeedToUnprepareResources(first.UID), "stopped pod known")
+	require.NoError(t, test.manager.PrepareResources(test, second))
+	assert.Equal(t, uint32(2), test.driver.prepareResourceCalls.Load(), "prepare calls")
+}
+
+// TestAllocatedAgainByOtherDrivers covers a claim which was allocated again while a pod still uses what it had
+// before, and a restart of the kubelet, which has to prepare it again then.
+func TestAllocatedAgainByOtherDrivers(t *testing.T) {
+	first, second := genTestPodWithClaims(claimName), genTestPodWithClaims(claimName)
+	claim := genTestClaim(claimName, driverName, deviceName, "")
+	claim.Status.ReservedFor = nil
+	for _, pod := range []*v1.Pod{first, second} {
+		claim.Status.ReservedFor = append(claim.Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{Resource: "pods", Name: pod.Name, UID: pod.UID})
+	}
+	test := newManagerTest(t)
+	one := claim.Status.Allocation.Devices.Results[0]
+	other := one
+	other.Driver = otherDriverName
+	claim.Status.Allocation.Devices.Results = []resourceapi.DeviceRequestAllocationResult{one, other}
+	test.setClaim(claim)
+	require.NoError(t, test.manager.PrepareResources(test, first))
+
+	test.start()
+	claim.Status.Allocation.Devices.Results = []resourceapi.DeviceRequestAllocationResult{one}
+	test.setClaim(claim)
+	require.ErrorContains(t, test.manager.PrepareResources(test, second), "was allocated again while its previous devices are still in use on the node")
+	assert.False(t, test.manager.PodMightNeedToUnprepareResources(second.UID), "new pod known")
+
+	require.NoError(t, test.manager.UnprepareResources(test, first))
+	require.NoError(t, test.manager.PrepareResources(test, second))
+}
+
 // TestPrepareWhileUnpreparing checks that a pod cannot use a claim which the driver
 // has been asked to unprepare.
 func TestPrepareWhileUnpreparing(t *testing.T) {
