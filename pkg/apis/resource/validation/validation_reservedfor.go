@@ -34,6 +34,11 @@ import (
 // annotations which are about it. In contrast to the entries in status.reservedFor, the
 // UID is optional.
 func validateReservedForWorkload(claim *resource.ResourceClaim, fldPath *field.Path) field.ErrorList {
+	if claim.ResourceVersion != "" {
+		// Up to 1.34, the strategy calls this for updates, too. The spec cannot change then, and what is
+		// wrong with annotations that are stored already must not keep anybody from changing the claim.
+		return nil
+	}
 	ref := claim.Spec.ReservedFor
 	if ref == nil {
 		return validateGeneratedFor(claim)
@@ -56,11 +61,16 @@ func validateReservedForWorkload(claim *resource.ResourceClaim, fldPath *field.P
 	return append(allErrs, validateReservedForMetadata(claim, nil)...)
 }
 
-// validateReservedForTemplate validates what a ResourceClaimTemplate says about the consumers of
+// validateReservedForTemplate validates what a new ResourceClaimTemplate says about the consumers of
 // the claims which get generated from it: spec.spec.reservedFor names a kind of them, and
 // the annotations get copied.
-func validateReservedForTemplate(spec *resource.ResourceClaimTemplateSpec, fldPath *field.Path) field.ErrorList {
+func validateReservedForTemplate(template *resource.ResourceClaimTemplate, fldPath *field.Path) field.ErrorList {
+	if template.ResourceVersion != "" {
+		// The strategy also calls this for updates, which cannot change the spec.
+		return nil
+	}
 	var allErrs field.ErrorList
+	spec := &template.Spec
 	annotationsPath := fldPath.Child("metadata", "annotations")
 	if _, ok := spec.Annotations[resourceclaim.GeneratedForAnnotation]; ok {
 		allErrs = append(allErrs, field.Forbidden(annotationsPath.Key(resourceclaim.GeneratedForAnnotation), "is set in claims by the ResourceClaim controller, leave it out"))
@@ -116,7 +126,7 @@ func validateReservedForWorkloadStatus(claim, oldClaim *resource.ResourceClaim, 
 }
 
 // validateGeneratedFor refuses a mark without content: the strategy removes that of a forged one. It is called for new
-// claims. The strategy of 1.32 also calls it for updates, where the mark cannot change.
+// claims.
 func validateGeneratedFor(claim *resource.ResourceClaim) field.ErrorList {
 	const key = resourceclaim.GeneratedForAnnotation
 	if value, marked := claim.Annotations[key]; !marked || value != "" {

@@ -410,6 +410,7 @@ func TestValidateReleaseWhenIdle(t *testing.T) {
 			featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.DynamicResourceAllocation, true)
 			featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.DRAReservedForWorkloads, !scenario.disabled)
 			if scenario.old == nil {
+				scenario.claim.ResourceVersion = ""
 				assert.Equal(t, scenario.wantFailures, failureKeys(ValidateResourceClaim(scenario.claim)))
 				return
 			}

@@ -92,6 +92,29 @@ func TestReservedForStrategyUpdate(t *testing.T) {
 	}
 }
 
+// TestReservedForStoredAnnotations covers annotations that cannot be set, and are stored: the gate was off, or an API
+// server of upstream has written them. Everything else can be changed, for instance finalizers.
+func TestReservedForStoredAnnotations(t *testing.T) {
+	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.DRAReservedForWorkloads, true)
+	ctx := genericapirequest.NewDefaultContext()
+	strategy, _ := newStrategies()
+	for key, value := range map[string]string{resourceclaim.ReleaseWhenIdleAnnotation: "soon", resourceclaim.GeneratedForAnnotation: ""} {
+		oldClaim := claimForWorkload()
+		oldClaim.ResourceVersion = "1"
+		oldClaim.Annotations = map[string]string{key: value}
+		newClaim := oldClaim.DeepCopy()
+		newClaim.Finalizers = []string{"resource.kubernetes.io/delete-protection"}
+		strategy.PrepareForUpdate(ctx, newClaim, oldClaim)
+		assert.Empty(t, strategy.ValidateUpdate(ctx, newClaim, oldClaim), key)
+
+		newClaim.Annotations = map[string]string{key: value + "er"}
+		assert.NotEmpty(t, strategy.ValidateUpdate(ctx, newClaim, oldClaim), "changed %s", key)
+		newClaim.ResourceVersion = ""
+		newClaim.Annotations = map[string]string{key: value}
+		assert.NotEmpty(t, strategy.Validate(ctx, newClaim), "new %s", key)
+	}
+}
+
 // TestGeneratedForStrategy covers the mark of claims which were generated for several pods: only the
 // controller can set it, and only in the claim that it means.
 func TestGeneratedForStrategy(t *testing.T) {

@@ -93,6 +93,7 @@ func TestReservedForStrategyCreate(t *testing.T) {
 			ctx := warning.WithWarningRecorder(genericapirequest.NewDefaultContext(), &recorded)
 			strategy := newStrategy()
 			template := templateForWorkload()
+			template.ResourceVersion = ""
 			if tc.change != nil {
 				tc.change(template)
 			}
@@ -142,6 +143,16 @@ func TestReservedForStrategyUpdate(t *testing.T) {
 			assert.Equal(t, with.Spec.Spec.ReservedFor, updated.Spec.Spec.ReservedFor, "dropped by a client")
 			assert.Empty(t, strategy.ValidateUpdate(ctx, updated, with))
 			assert.Equal(t, with.ManagedFields[0], updated.ManagedFields[1])
+
+			// An API server of upstream may have stored the annotation.
+			marked := without.DeepCopy()
+			marked.Spec.Annotations = map[string]string{resourceclaim.GeneratedForAnnotation: "jobs.batch/a/b/c"}
+			updated = marked.DeepCopy()
+			updated.Labels = map[string]string{"a": "b"}
+			strategy.PrepareForUpdate(ctx, updated, marked)
+			assert.Empty(t, strategy.ValidateUpdate(ctx, updated, marked))
+			strategy.PrepareForUpdate(ctx, updated, without)
+			assert.NotEmpty(t, strategy.ValidateUpdate(ctx, updated, without), "added")
 		})
 	}
 }
