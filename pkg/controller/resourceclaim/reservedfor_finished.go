@@ -74,9 +74,18 @@ var finishedPhases = map[schema.GroupKind]finishedPhase{
 	},
 }
 
+// endless are kinds with such a condition that never finish.
+var endless = sets.New(
+	// github.com/argoproj/argo-rollouts, pkg/apis/rollouts/v1alpha1: "Completed" is for its latest revision.
+	schema.GroupKind{Group: "argoproj.io", Kind: "Rollout"},
+)
+
 // finished returns what in the status of a custom resource says that it has finished, empty if
 // nothing does. Whoever created the custom resource decides what the status looks like.
 func finished(obj *unstructured.Unstructured) string {
+	if endless.Has(obj.GroupVersionKind().GroupKind()) {
+		return ""
+	}
 	if condition := finishedCondition(obj); condition != "" {
 		return condition
 	}

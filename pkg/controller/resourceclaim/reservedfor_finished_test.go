@@ -51,6 +51,7 @@ func TestFinishedPhases(t *testing.T) {
 		"spark-resubmitted": {"sparkoperator.k8s.io/v1beta2", "SparkApplication", `{"applicationState":{"state":"SUBMISSION_FAILED"}}`, ""},
 		"argo-error":        {"argoproj.io/v1alpha1", "Workflow", `{"phase":"Error"}`, "status.phase Error"},
 		"argo-condition":    {"argoproj.io/v1alpha1", "Workflow", `{"phase":"Succeeded","conditions":[{"type":"PodRunning","status":"False"},{"type":"Completed","status":"True"}]}`, "Completed"},
+		"argo-rollout":      {"argoproj.io/v1alpha1", "Rollout", `{"phase":"Healthy","conditions":[{"type":"Healthy","status":"True"},{"type":"Completed","status":"True"}]}`, ""},
 		"argo-running":      {"argoproj.io/v1alpha1", "Workflow", `{"phase":"Running"}`, ""},
 		"appwrapper":        {"workload.codeflare.dev/v1beta2", "AppWrapper", `{"phase":"Succeeded","conditions":[{"type":"QuotaReserved","status":"False"}]}`, "status.phase Succeeded"},
 		"appwrapper-reset":  {"workload.codeflare.dev/v1beta2", "AppWrapper", `{"phase":"Resetting"}`, ""},

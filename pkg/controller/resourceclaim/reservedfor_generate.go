@@ -210,6 +210,8 @@ func (ec *Controller) createGenerated(ctx context.Context, key types.NamespacedN
 		return "", deferred.after, err
 	case err != nil:
 		return "lookup", 0, err
+	case status.state == retention.Done && status.mayResume:
+		// It goes on: it has a pod that asks for a claim.
 	case status.state != retention.Active:
 		// If it is done, then its pods will go, too. If it is not known whether it exists, then the
 		// garbage collector might remove the claim again and again.

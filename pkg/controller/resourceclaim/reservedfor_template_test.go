@@ -183,6 +183,13 @@ func TestGenerateClaim(t *testing.T) {
 			consumer: resourceclaim.GeneratedFor{GroupResource: schema.GroupResource{Group: "example.com", Resource: "trainings"}, Name: workloadName, UID: workloadUID},
 			owner:    "example.com/v1 Training", reservedFor: ptr.To(resourceapi.ResourceClaimWorkloadReference(customRef)), expectRequests: 1,
 		},
+		// What says so may go on: it has pods.
+		"custom-completed": {
+			template: groupTemplate("example.com", "trainings"), objects: []runtime.Object{childJob, finishedCustom("Completed", "True")},
+			pods:     []*v1.Pod{groupPod("a", "batch/v1", "Job", childJob)},
+			consumer: resourceclaim.GeneratedFor{GroupResource: schema.GroupResource{Group: "example.com", Resource: "trainings"}, Name: workloadName, UID: workloadUID},
+			owner:    "example.com/v1 Training", reservedFor: ptr.To(resourceapi.ResourceClaimWorkloadReference(customRef)), expectRequests: 1,
+		},
 		// The nearest one counts.
 		"job-of-custom": {
 			template: groupTemplate("batch", "jobs"), objects: []runtime.Object{childJob, custom},

@@ -62,6 +62,7 @@ func ReservedForWorkloadsClusterRoles() []rbacv1.ClusterRole {
 			Rules: append([]rbacv1.PolicyRule{
 				rbacv1helpers.NewRule(Read...).Groups(batchGroup).Resources("jobs", "cronjobs").RuleOrDie(),
 				rbacv1helpers.NewRule(Read...).Groups(appsGroup).Resources("deployments", "statefulsets", "replicasets", "daemonsets").RuleOrDie(),
+				rbacv1helpers.NewRule("get").Groups(legacyGroup).Resources("replicationcontrollers").RuleOrDie(),
 				rbacv1helpers.NewRule(Read...).Groups(resourceGroup).Resources("deviceclasses").RuleOrDie(),
 			}, resourceClaimPodGroupRules()...),
 		},
@@ -78,6 +79,7 @@ func ReservedForWorkloadsClusterRoles() []rbacv1.ClusterRole {
 			Rules: []rbacv1.PolicyRule{
 				rbacv1helpers.NewRule("get").Groups(batchGroup).Resources("jobs", "cronjobs").RuleOrDie(),
 				rbacv1helpers.NewRule("get").Groups(appsGroup).Resources("deployments", "statefulsets", "replicasets", "daemonsets").RuleOrDie(),
+				rbacv1helpers.NewRule("get").Groups(legacyGroup).Resources("replicationcontrollers").RuleOrDie(),
 			},
 		},
 	}

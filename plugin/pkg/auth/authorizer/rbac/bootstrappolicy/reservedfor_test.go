@@ -80,6 +80,7 @@ func TestReservedForWorkloadsEnabled(t *testing.T) {
 		"controller-statefulset": {subject: controller, rule: get("apps", "statefulsets"), expect: true},
 		"controller-replicaset":  {subject: controller, rule: get("apps", "replicasets"), expect: true},
 		"controller-daemonset":   {subject: controller, rule: get("apps", "daemonsets"), expect: true},
+		"controller-rc":          {subject: controller, rule: get("", "replicationcontrollers"), expect: true},
 		"controller-class":       {subject: controller, rule: rbacv1helpers.NewRule("list", "watch").Groups("resource.k8s.io").Resources("deviceclasses").RuleOrDie(), expect: true},
 		"scheduler-class":        {subject: scheduler, rule: rbacv1helpers.NewRule("list").Groups("resource.k8s.io").Resources("deviceclasses").RuleOrDie(), expect: false},
 		"controller-podgroup":    {subject: controller, rule: get("scheduling.k8s.io", "podgroups"), expect: hasPodGroups()},
@@ -110,6 +111,7 @@ func TestReservedForWorkloadsEnabled(t *testing.T) {
 		"scheduler-statefulset": {subject: scheduler, rule: get("apps", "statefulsets"), expect: true},
 		"scheduler-replicaset":  {subject: scheduler, rule: get("apps", "replicasets"), expect: true},
 		"scheduler-daemonset":   {subject: scheduler, rule: get("apps", "daemonsets"), expect: true},
+		"scheduler-rc":          {subject: scheduler, rule: get("", "replicationcontrollers"), expect: true},
 		"scheduler-write":       {subject: scheduler, rule: rbacv1helpers.NewRule("update").Groups("batch").Resources("jobs").RuleOrDie(), expect: false},
 		"scheduler-custom":      {subject: scheduler, rule: get("example.com", "trainings"), expect: false},
 		"scheduler-custom-aggregated": {
