@@ -109,6 +109,12 @@ func run(ctx context.Context, o options) error {
 	ctx, cancel := context.WithCancelCause(klog.NewContext(ctx, logger))
 	defer cancel(nil)
 
+	unlock, err := lock(ctx, o.dataDir)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+
 	clientConfig, err := clientcmd.BuildConfigFromFlags("", o.kubeconfig)
 	if err != nil {
 		return err
@@ -217,6 +223,35 @@ func (o *options) complete() error {
 		}
 	}
 	return nil
+}
+
+// lock waits until no other process works on the folder. One whose pod was force-deleted may still wait for a CNI
+// plugin, and would store what it knows of claims over what this one knows. It is the folder itself that is
+// locked, so nothing is left when the driver is uninstalled.
+func lock(ctx context.Context, dir string) (unlock func(), err error) {
+	folder, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	for told := false; ; told = true {
+		err := unix.Flock(int(folder.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return func() { folder.Close() }, nil
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			folder.Close()
+			return nil, fmt.Errorf("lock %s: %w", dir, err)
+		}
+		if !told {
+			klog.FromContext(ctx).Info("Another process of the driver works on the folder, waiting for its end", "dir", dir)
+		}
+		select {
+		case <-ctx.Done():
+			folder.Close()
+			return nil, fmt.Errorf("another process of the driver works on %s: %w", dir, context.Cause(ctx))
+		case <-time.After(time.Second):
+		}
+	}
 }
 
 func (o *options) stateDir() string { return filepath.Join(o.dataDir, "state") }

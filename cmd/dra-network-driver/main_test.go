@@ -18,6 +18,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"maps"
@@ -27,6 +28,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
@@ -247,6 +249,33 @@ func TestOptions(t *testing.T) {
 		if err := run(t.Context(), o); err == nil || err.Error() != expected {
 			t.Errorf("error %v, want %s", err, expected)
 		}
+	}
+}
+
+// TestOneProcess checks that a second process touches nothing, and goes on once the first one has ended.
+func TestOneProcess(t *testing.T) {
+	dir := t.TempDir()
+	unlock, err := lock(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	err = run(ctx, options{nodeName: "node", kubeconfig: "/does/not/exist", dataDir: dir, cdiDir: dir})
+	if want := "another process of the driver works on " + dir; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("error %v, want %s", err, want)
+	}
+	done := make(chan error, 1)
+	go func() {
+		unlockSecond, err := lock(t.Context(), dir)
+		if err == nil {
+			unlockSecond()
+		}
+		done <- err
+	}()
+	unlock()
+	if err := <-done; err != nil {
+		t.Error(err)
 	}
 }
 
