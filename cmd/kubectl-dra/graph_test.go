@@ -19,6 +19,7 @@ package main
 import (
 	"bytes"
 	"encoding/xml"
+	"errors"
 	"io"
 	"os"
 	"os/exec"
@@ -91,7 +92,7 @@ func TestGraphPicture(t *testing.T) {
 		var text strings.Builder
 		for {
 			token, err := decoder.Token()
-			if err == io.EOF {
+			if errors.Is(err, io.EOF) {
 				break
 			}
 			if err != nil {

@@ -89,7 +89,7 @@ func TestCases(t *testing.T) {
 		}
 	}
 	for _, rule := range r.Groups[0].Rules {
-		if rule.Alert != "" && !(fires[rule.Alert] && rests[rule.Alert] && rule.Annotations["summary"] != "") {
+		if rule.Alert != "" && (!fires[rule.Alert] || !rests[rule.Alert] || rule.Annotations["summary"] == "") {
 			t.Errorf("%s needs a summary, a case in which it fires, and one in which it does not", rule.Alert)
 		}
 	}

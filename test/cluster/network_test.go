@@ -259,12 +259,18 @@ func (e *env) uninstallNetworkDriver() {
 	e.kubectlDelete(manifest)
 	e.eventually("nothing is left of the driver", func() error {
 		list, err := e.Dynamic.Resource(e.Resource("resourceslices")).List(e.ctx, metav1.ListOptions{FieldSelector: "spec.driver=" + cluster.NetworkDriverName})
-		if err != nil || len(list.Items) > 0 {
-			return fmt.Errorf("%d ResourceSlices, %v", len(list.Items), err)
+		if err != nil {
+			return err
+		}
+		if n := len(list.Items); n > 0 {
+			return fmt.Errorf("%d ResourceSlices", n)
 		}
 		files, err := shared.RunInNode(e.ctx, "find", "/run/cdi", "/var/lib/kubelet", "/var/lib/cni", "-path", "*"+cluster.NetworkDriverName+"*", "!", "-type", "d")
-		if err != nil || files != "" {
-			return fmt.Errorf("files %s, %v", files, err)
+		if err != nil {
+			return err
+		}
+		if files != "" {
+			return fmt.Errorf("files %s", files)
 		}
 		return nil
 	})

@@ -91,7 +91,10 @@ func (e *env) taintedDevice(kind string, replicas int, create func(*env, int) cl
 	e.eventually("all pods are evicted", func() error {
 		if n := len(evicted()); n < replicas {
 			pods, err := e.CountPods(e.ctx, e.namespace, selector)
-			return fmt.Errorf("%d of %d, now there are %+v, %v", n, replicas, pods, err)
+			if err != nil {
+				return err
+			}
+			return fmt.Errorf("%d of %d, now there are %+v", n, replicas, pods)
 		}
 		return nil
 	})

@@ -51,8 +51,12 @@ func TestJobSet(t *testing.T) {
 	e.kubectl("label", "pod", "--selector=jobset.sigs.k8s.io/job-index=5,batch.kubernetes.io/job-completion-index=1", cluster.EndLabel+"=Failed")
 	e.eventually("another 8 Jobs", func() error {
 		for job := range first {
-			if n, err := e.CountPods(e.ctx, e.namespace, "batch.kubernetes.io/controller-uid="+job); err != nil || n.All > 0 {
-				return fmt.Errorf("%d pods of an old Job: %v", n.All, err)
+			n, err := e.CountPods(e.ctx, e.namespace, "batch.kubernetes.io/controller-uid="+job)
+			if err != nil {
+				return err
+			}
+			if n.All > 0 {
+				return fmt.Errorf("%d pods of an old Job", n.All)
 			}
 		}
 		return nil

@@ -289,8 +289,11 @@ func (e *env) tryGroups(number, size int, groupOf func(*corev1.Pod) string) (map
 	count, groups, devices := map[string]int{}, map[string]claim{}, map[string]bool{}
 	for _, pod := range pods.Items {
 		name, _, err := resourceclaim.Name(&pod, &pod.Spec.ResourceClaims[0])
-		if err != nil || name == nil || pod.Status.Phase != corev1.PodRunning || pod.DeletionTimestamp != nil {
-			return nil, fmt.Errorf("pod %s is %s, deleted at %v: %v", pod.Name, pod.Status.Phase, pod.DeletionTimestamp, err)
+		if err != nil {
+			return nil, fmt.Errorf("pod %s: %w", pod.Name, err)
+		}
+		if name == nil || pod.Status.Phase != corev1.PodRunning || pod.DeletionTimestamp != nil {
+			return nil, fmt.Errorf("pod %s is %s, deleted at %v", pod.Name, pod.Status.Phase, pod.DeletionTimestamp)
 		}
 		group := groupOf(&pod)
 		c := all[*name]

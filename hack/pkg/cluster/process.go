@@ -178,7 +178,9 @@ func (p *process) stop(ctx context.Context, grace time.Duration) error {
 	return poll(ctx, grace+15*time.Second, "stop "+p.Name, func(context.Context) error {
 		// They may start others just now, so each look may find more.
 		for _, pid := range family(p.PID) {
-			told[pid] = told[pid]
+			if _, known := told[pid]; !known {
+				told[pid] = false
+			}
 		}
 		kill, left := !time.Now().Before(deadline), 0
 		for pid := range told {

@@ -19,6 +19,7 @@ package tree
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -57,7 +58,7 @@ func importCommits(ctx context.Context, repo git.Dir, release *ledger.Release, w
 	_, err := repo.Output(ctx, r, nil, "-c", "core.compression=1", "-c", "pack.compression=1", "fast-import", "--quiet", "--force", "--depth=0")
 	// If git ended early, nobody reads any more.
 	r.CloseWithError(io.ErrClosedPipe)
-	if writeErr := <-written; writeErr != nil && writeErr != io.ErrClosedPipe {
+	if writeErr := <-written; writeErr != nil && !errors.Is(writeErr, io.ErrClosedPipe) {
 		return writeErr
 	}
 	return err

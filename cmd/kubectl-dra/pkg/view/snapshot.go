@@ -120,7 +120,7 @@ func (c *Claim) Since() *metav1.Time {
 	}
 	// Before 1.35, only the API server's note about who wrote the field has a time.
 	for _, entry := range c.ManagedFields {
-		if entry.Subresource == "status" && entry.FieldsV1 != nil && strings.Contains(string(entry.FieldsV1.Raw), `"f:allocation"`) {
+		if entry.Subresource == "status" && entry.FieldsV1 != nil && strings.Contains(entry.FieldsV1.GetRawString(), `"f:allocation"`) {
 			return entry.Time
 		}
 	}

@@ -609,7 +609,7 @@ func notAllocated(_ context.Context, d *diagnosis) []Finding {
 // there is an event which only such pods get.
 func (d *diagnosis) wasBound() bool {
 	writes := func(entry metav1.ManagedFieldsEntry) bool {
-		return entry.FieldsV1 != nil && strings.Contains(string(entry.FieldsV1.Raw), `"f:nodeName"`)
+		return entry.FieldsV1 != nil && strings.Contains(entry.FieldsV1.GetRawString(), `"f:nodeName"`)
 	}
 	return len(d.pod.ManagedFields) > 0 && !slices.ContainsFunc(d.pod.ManagedFields, writes) ||
 		slices.ContainsFunc(d.events, func(e *corev1.Event) bool { return e.Reason == "Scheduled" || e.Reason == "ResourceClaimNotUsable" })

@@ -321,7 +321,7 @@ func (d *diagnosis) slices(complete bool) []*resourcev1.ResourceSlice {
 	list := d.s.LatestSlices()
 	for i, slice := range list {
 		n, incomplete := found[slice.Spec.Driver+"/"+slice.Spec.Pool.Name]
-		if len(d.s.TaintRules) == 0 && !(incomplete && complete) {
+		if len(d.s.TaintRules) == 0 && (!incomplete || !complete) {
 			continue
 		}
 		slice = slice.DeepCopy()

@@ -337,7 +337,8 @@ func TestModule(t *testing.T) {
 		}
 		return got
 	}
-	if sum("v1", "h1:a") != sum("v1", "h1:a") || sum("v1", "h1:a") == sum("v1", "h1:b") || sum("v1", "h1:a") == sum("v2", "h1:a") {
+	first := sum("v1", "h1:a")
+	if sum("v1", "h1:a") != first || sum("v1", "h1:b") == first || sum("v2", "h1:a") == first {
 		t.Error("a checksum and a version make another key, and nothing else does")
 	}
 }
