@@ -19,6 +19,7 @@ limitations under the License.
 package check
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -88,23 +89,31 @@ type skip struct{ reason string }
 func (s *skip) Error() string { return s.reason }
 
 // Run does one check after the other: each wants devices. It stops when the context ends, with the
-// results so far. progress hears of each.
-func Run(ctx context.Context, e *Env, checks []Check, progress func(Result)) []Result {
+// results so far, and an error if something is left of the check that was interrupted. progress hears of each.
+func Run(ctx context.Context, e *Env, checks []Check, progress func(Result)) ([]Result, error) {
 	var results []Result
 	for _, check := range checks {
-		result := e.try(ctx, check)
+		result, err := e.try(ctx, check)
 		if ctx.Err() != nil {
 			// It was interrupted, which says nothing about the driver.
-			break
+			if err != nil {
+				err = fmt.Errorf("clean up after check %s: %w. %s", check.ID, err, e.removeRest())
+			}
+			return results, err
 		}
 		results = append(results, result)
 		progress(result)
 	}
-	return results
+	return results, nil
 }
 
-// try does one check, and removes what it made.
-func (e *Env) try(ctx context.Context, check Check) Result {
+// removeRest says what the user does when something is left.
+func (e *Env) removeRest() string {
+	return fmt.Sprintf("Look for Jobs, pods and claims in namespace %s, and for DeviceTaintRules, that have the label %s=%s, and delete them", e.Namespace, runLabel, e.run)
+}
+
+// try does one check, and removes what it made. The error says that something is left. The result has it, too.
+func (e *Env) try(ctx context.Context, check Check) (Result, error) {
 	c := &Case{Env: e, ctx: ctx, id: check.ID}
 	start := time.Now()
 	// A goroutine of its own can be ended anywhere.
@@ -124,15 +133,21 @@ func (e *Env) try(ctx context.Context, check Check) Result {
 	if errors.As(c.err, &failure) && len(failure.Seen) == 0 {
 		failure.Seen = c.explain(ctx)
 	}
+	result.judge(c.err, check.Do)
 	// Nothing is left also if the user has interrupted it.
-	if err := c.clean(context.WithoutCancel(ctx)); c.err == nil {
-		c.err = err
-	} else if err != nil {
+	err := c.clean(context.WithoutCancel(ctx))
+	switch {
+	case err == nil:
+	case result.Verdict == Fail:
 		c.Note("it was hard to clean up, too: %v", err)
+	default:
+		if result.Verdict == Skipped {
+			c.Note("it was to be skipped: %s", result.Reason)
+		}
+		result.judgeCleanUp(err, check.Do, e.removeRest())
 	}
 	result.Notes = c.notes
-	result.judge(c.err, check.Do)
-	return result
+	return result, err
 }
 
 // judge turns the error of a check into its verdict.
@@ -155,6 +170,16 @@ func (r *Result) judge(err error, do string) {
 	default:
 		r.Verdict, r.Reason = Fail, "the check could not go on: "+err.Error()
 		r.Do = "Look at the error, and run the check again with --only " + r.ID + "."
+	}
+}
+
+// judgeCleanUp is for what is left of a check that passed, or was skipped. That is never a reason to skip.
+func (r *Result) judgeCleanUp(err error, do, removeRest string) {
+	r.Verdict, r.Reason = Fail, "it could not clean up: "+err.Error()
+	r.Do = removeRest + ". Then run the check again with --only " + r.ID + "."
+	var failure *Failure
+	if errors.As(err, &failure) {
+		r.Reason, r.Seen, r.Do = err.Error(), failure.Seen, cmp.Or(failure.Do, do)
 	}
 }
 

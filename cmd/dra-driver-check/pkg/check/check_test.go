@@ -190,12 +190,22 @@ func TestVerdicts(t *testing.T) {
 			c.Cleanup(func(context.Context) error { order = append(order, "first"); return nil })
 			c.Cleanup(func(context.Context) error { order = append(order, "second"); return errors.New("stuck") })
 		}, want: Fail, text: "stuck", do: "--only check"},
+		"clean up is forbidden": {run: func(c *Case) {
+			c.Cleanup(func(context.Context) error { return forbidden })
+		}, want: Fail, text: `it could not clean up: pods "pod" is forbidden`, do: "have the label dra-driver-check/run="},
+		"skip, and clean up is forbidden": {run: func(c *Case) {
+			c.Cleanup(func(context.Context) error { return forbidden })
+			c.Skipf("no gate")
+		}, want: Fail, text: "it could not clean up: ", do: "have the label dra-driver-check/run="},
+		"clean up fails, of the driver": {run: func(c *Case) {
+			c.Cleanup(func(context.Context) error { return &Failure{What: "pods stay", Do: "look"} })
+		}, want: Fail, text: "pods stay", do: "look"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := open(t, newEnv([]runtime.Object{readyNode("a")}, sliceOf("a")))
-			got := Run(t.Context(), e, []Check{{ID: "check", Do: "mend it", Run: test.run}}, func(Result) {})
-			if len(got) != 1 || got[0].Verdict != test.want || !strings.Contains(got[0].Reason, test.text) || !strings.Contains(got[0].Do, test.do) {
-				t.Errorf("want %s with %q and %q, got %+v", test.want, test.text, test.do, got)
+			got, err := Run(t.Context(), e, []Check{{ID: "check", Do: "mend it", Run: test.run}}, func(Result) {})
+			if err != nil || len(got) != 1 || got[0].Verdict != test.want || !strings.Contains(got[0].Reason, test.text) || !strings.Contains(got[0].Do, test.do) {
+				t.Errorf("want %s with %q and %q, got %+v, %v", test.want, test.text, test.do, got, err)
 			}
 		})
 	}
@@ -208,22 +218,23 @@ func TestNeeds(t *testing.T) {
 	e := open(t, newEnv([]runtime.Object{readyNode("a")}, sliceOf("a")))
 	ran := false
 	need := func(reason string) Need { return func(*Case) string { return reason } }
-	got := Run(t.Context(), e, []Check{{ID: "check", Needs: []Need{need(""), need("no gate")}, Run: func(*Case) { ran = true }}}, func(Result) {})
-	if ran || len(got) != 1 || got[0].Verdict != Skipped || got[0].Reason != "no gate" {
-		t.Errorf("want it to be skipped, got %t, %+v", ran, got)
+	got, err := Run(t.Context(), e, []Check{{ID: "check", Needs: []Need{need(""), need("no gate")}, Run: func(*Case) { ran = true }}}, func(Result) {})
+	if err != nil || ran || len(got) != 1 || got[0].Verdict != Skipped || got[0].Reason != "no gate" {
+		t.Errorf("want it to be skipped, got %t, %+v, %v", ran, got, err)
 	}
 }
 
-// TestInterrupted has the user stop in the middle of a check.
+// TestInterrupted has the user stop in the middle of a check. What it could not clean up is told.
 func TestInterrupted(t *testing.T) {
 	e := open(t, newEnv([]runtime.Object{readyNode("a")}, sliceOf("a")))
 	ctx, cancel := context.WithCancel(t.Context())
 	cleaned := false
-	got := Run(ctx, e, []Check{
+	got, err := Run(ctx, e, []Check{
 		{ID: "first", Run: func(*Case) {}},
 		{ID: "second", Run: func(c *Case) {
 			c.Start("pod", Pod{}, c.NewClaim("claim"))
 			c.Cleanup(func(ctx context.Context) error { cleaned = true; return ctx.Err() })
+			c.Cleanup(func(context.Context) error { return errors.New("stuck") })
 			cancel()
 			c.Until("it never is", func() error { return errors.New("not yet") })
 		}},
@@ -231,6 +242,9 @@ func TestInterrupted(t *testing.T) {
 	}, func(Result) {})
 	if len(got) != 1 || got[0].ID != "first" {
 		t.Errorf("want the result of the first one, got %+v", got)
+	}
+	if err == nil || !strings.Contains(err.Error(), "clean up after check second: stuck. Look for Jobs, pods and claims in namespace "+e.Namespace) {
+		t.Errorf("want an error that says what is stuck, got %v", err)
 	}
 	if !cleaned {
 		t.Error("the check did not clean up")
@@ -248,7 +262,7 @@ func TestInterrupted(t *testing.T) {
 // TestExplain wants to see in a failure what a person would look for.
 func TestExplain(t *testing.T) {
 	e := open(t, newEnv([]runtime.Object{readyNode("a")}, sliceOf("a")))
-	got := Run(t.Context(), e, []Check{{ID: "check", Run: func(c *Case) {
+	got, err := Run(t.Context(), e, []Check{{ID: "check", Run: func(c *Case) {
 		pod := c.Start("pod", Pod{}, c.NewClaim("claim"))
 		object, err := c.Kube.CoreV1().Pods(c.Namespace).Get(c.Context(), pod, metav1.GetOptions{})
 		c.Must(err)
@@ -263,6 +277,9 @@ func TestExplain(t *testing.T) {
 		c.Must(err)
 		c.Failf("broken")
 	}}}, func(Result) {})
+	if err != nil {
+		t.Fatal(err)
+	}
 	all := strings.Join(got[0].Seen, "\n")
 	for _, want := range []string{"pod check-pod: Pending; PodScheduled=False Unschedulable: cannot allocate", "claim check-claim: ", "event of kubelet about pod check-pod: FailedPrepareDynamicResources: the driver says no"} {
 		if !strings.Contains(all, want) {

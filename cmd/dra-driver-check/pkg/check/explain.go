@@ -37,7 +37,7 @@ func (c *Case) explain(ctx context.Context) []string {
 	var seen []string
 	note := func(what string, err error) { seen = append(seen, fmt.Sprintf("cannot read %s: %v", what, err)) }
 	about := map[string]bool{}
-	if pods, err := c.Kube.CoreV1().Pods(c.Namespace).List(ctx, c.mine()); err != nil {
+	if pods, err := c.Kube.CoreV1().Pods(c.Namespace).List(ctx, c.Mine()); err != nil {
 		note("pods", err)
 	} else {
 		slices.SortStableFunc(pods.Items, func(a, b corev1.Pod) int { return health(a) - health(b) })
@@ -46,7 +46,7 @@ func (c *Case) explain(ctx context.Context) []string {
 			seen = append(seen, describePod(&pod))
 		}
 	}
-	if claims, err := c.Resource("resourceclaims", c.Namespace).List(ctx, c.mine()); err != nil {
+	if claims, err := c.Resource("resourceclaims", c.Namespace).List(ctx, c.Mine()); err != nil {
 		note("claims", err)
 	} else {
 		for _, claim := range claims.Items[:min(len(claims.Items), maxClaimsSeen)] {

@@ -33,9 +33,11 @@ import (
 // Name of an object of this check.
 func (c *Case) Name(suffix string) string { return c.id + "-" + suffix }
 
-func (c *Case) labels() map[string]string { return map[string]string{runLabel: c.run} }
+// Labels are on everything that a check makes.
+func (c *Case) Labels() map[string]string { return map[string]string{runLabel: c.run} }
 
-func (c *Case) mine() metav1.ListOptions {
+// Mine are the objects with those labels.
+func (c *Case) Mine() metav1.ListOptions {
 	return metav1.ListOptions{LabelSelector: runLabel + "=" + c.run}
 }
 
@@ -84,7 +86,7 @@ func (c *Case) claim(suffix string, request, reservedFor Fields) *unstructured.U
 func (c *Case) object(kind, suffix string, spec any) *unstructured.Unstructured {
 	object := &unstructured.Unstructured{Object: Fields{"apiVersion": resourceGroup + "/" + c.version, "kind": kind, "spec": spec}}
 	object.SetName(c.Name(suffix))
-	object.SetLabels(c.labels())
+	object.SetLabels(c.Labels())
 	return object
 }
 
@@ -229,14 +231,14 @@ func (c *Case) clean(ctx context.Context) error {
 		errs = append(errs, c.cleanups[i](ctx))
 	}
 	background, zero, pods := metav1.DeletePropagationBackground, int64(0), c.Kube.CoreV1().Pods(c.Namespace)
-	errs = append(errs, c.Kube.BatchV1().Jobs(c.Namespace).DeleteCollection(ctx, metav1.DeleteOptions{PropagationPolicy: &background}, c.mine()))
+	errs = append(errs, c.Kube.BatchV1().Jobs(c.Namespace).DeleteCollection(ctx, metav1.DeleteOptions{PropagationPolicy: &background}, c.Mine()))
 	gone := func(ctx context.Context, options metav1.DeleteOptions) error {
 		return c.countdown(ctx, "all pods of the check are gone", func(ctx context.Context) (int, error) {
 			// A Job that is being deleted may have started another one.
-			if err := pods.DeleteCollection(ctx, options, c.mine()); err != nil {
+			if err := pods.DeleteCollection(ctx, options, c.Mine()); err != nil {
 				return 0, err
 			}
-			list, err := pods.List(ctx, c.mine())
+			list, err := pods.List(ctx, c.Mine())
 			if err != nil {
 				return 0, err
 			}
@@ -251,9 +253,9 @@ func (c *Case) clean(ctx context.Context) error {
 	}
 	for _, resource := range []string{"resourceclaimtemplates", "resourceclaims"} {
 		objects := c.Resource(resource, c.Namespace)
-		errs = append(errs, objects.DeleteCollection(ctx, metav1.DeleteOptions{}, c.mine()))
+		errs = append(errs, objects.DeleteCollection(ctx, metav1.DeleteOptions{}, c.Mine()))
 		errs = append(errs, c.countdown(ctx, "all "+resource+" of the check are gone", func(ctx context.Context) (int, error) {
-			list, err := objects.List(ctx, c.mine())
+			list, err := objects.List(ctx, c.Mine())
 			if err != nil {
 				return 0, err
 			}

@@ -54,7 +54,7 @@ func (c *Case) podTemplate(p Pod, claims []string) corev1.PodTemplateSpec {
 	if t.Labels == nil {
 		t.Labels = map[string]string{}
 	}
-	maps.Copy(t.Labels, c.labels())
+	maps.Copy(t.Labels, c.Labels())
 	spec := &t.Spec
 	spec.RestartPolicy = corev1.RestartPolicyNever
 	if p.Restart != "" {
@@ -143,7 +143,7 @@ func (c *Case) Start(suffix string, p Pod, claims ...string) string {
 func (c *Case) StartJob(suffix string, pods, atOnce int, p Pod, claim string) *batchv1.Job {
 	none, all, parallel := int32(0), int32(pods), int32(atOnce)
 	job, err := c.Kube.BatchV1().Jobs(c.Namespace).Create(c.ctx, &batchv1.Job{
-		ObjectMeta: metav1.ObjectMeta{Name: c.Name(suffix), Labels: c.labels()},
+		ObjectMeta: metav1.ObjectMeta{Name: c.Name(suffix), Labels: c.Labels()},
 		Spec:       batchv1.JobSpec{Completions: &all, Parallelism: &parallel, BackoffLimit: &none, Template: c.podTemplate(p, []string{claim})},
 	}, metav1.CreateOptions{})
 	c.Must(err)

@@ -22,13 +22,25 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/kubernetes/scheme"
+	clienttesting "k8s.io/client-go/testing"
 
+	"kubernetes-dra/cmd/dra-driver-check/pkg/check"
 	"kubernetes-dra/cmd/internal/access"
 )
 
@@ -194,5 +206,83 @@ func TestContainers(t *testing.T) {
 	}
 	if err := unchanged(pod(0, waiting, nil), pod(1, waiting, nil)); err == nil {
 		t.Error("a container that was started again is another one")
+	}
+}
+
+// TestTaintIsRemoved covers rules whose creation gets an error. They may be stored all the same. Those of others stay.
+func TestTaintIsRemoved(t *testing.T) {
+	resource := resourceapi.SchemeGroupVersion.WithResource("devicetaintrules")
+	forbidden := apierrors.NewForbidden(resource.GroupResource(), "", errors.New("no role"))
+	for name, test := range map[string]struct {
+		stored      bool
+		created     error
+		deleted     error
+		wantVerdict check.Verdict
+		wantReason  string
+		wantRules   int
+	}{
+		"the answer gets lost":     {stored: true, created: errors.New("connection lost"), wantVerdict: check.Fail, wantReason: "connection lost"},
+		"nobody may remove it":     {stored: true, deleted: forbidden, wantVerdict: check.Fail, wantReason: "delete DeviceTaintRules with the label dra-driver-check/run=", wantRules: 1},
+		"there is nothing to undo": {created: forbidden, deleted: forbidden, wantVerdict: check.Skipped, wantReason: "you may not do this"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node"}, Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}}}
+			kube := fake.NewClientset(node, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "mine"}})
+			local := slice("slice", "node", 1, 1, "x")
+			local.Spec.Driver = "driver"
+			client := dynamicfake.NewSimpleDynamicClient(scheme.Scheme, &local, &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "class"}},
+				&resourceapi.DeviceTaintRule{ObjectMeta: metav1.ObjectMeta{Name: "other", Labels: map[string]string{"dra-driver-check/run": "other"}}})
+			nothing := func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, nil }
+			kube.PrependReactor("delete-collection", "*", nothing)
+			client.PrependReactor("delete-collection", "*", nothing)
+			client.PrependReactor("create", resource.Resource, func(action clienttesting.Action) (bool, runtime.Object, error) {
+				rule := action.(clienttesting.CreateAction).GetObject().(*unstructured.Unstructured).DeepCopy()
+				rule.SetName(rule.GetGenerateName() + "x")
+				if test.stored {
+					if err := client.Tracker().Create(resource, rule, ""); err != nil {
+						return true, nil, err
+					}
+				}
+				return true, rule, test.created
+			})
+			client.PrependReactor("delete-collection", resource.Resource, func(action clienttesting.Action) (bool, runtime.Object, error) {
+				if test.deleted != nil {
+					return true, nil, test.deleted
+				}
+				// The client is locked.
+				rules, err := client.Tracker().List(resource, resourceapi.SchemeGroupVersion.WithKind("DeviceTaintRule"), "")
+				if err != nil {
+					return true, nil, err
+				}
+				return true, nil, meta.EachListItem(rules, func(object runtime.Object) error {
+					rule, err := meta.Accessor(object)
+					if err != nil || !action.(clienttesting.DeleteCollectionAction).GetListRestrictions().Labels.Matches(labels.Set(rule.GetLabels())) {
+						return err
+					}
+					return client.Tracker().Delete(resource, "", rule.GetName())
+				})
+			})
+			mapper := meta.NewDefaultRESTMapper([]schema.GroupVersion{resourceapi.SchemeGroupVersion})
+			mapper.Add(resourceapi.SchemeGroupVersion.WithKind("ResourceClaim"), meta.RESTScopeNamespace)
+			mapper.Add(resourceapi.SchemeGroupVersion.WithKind("DeviceTaintRule"), meta.RESTScopeRoot)
+			env, err := check.Open(t.Context(), check.Env{
+				Options: check.Options{Driver: "driver", DeviceClass: "class", Patience: 300 * time.Millisecond, Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "main"}}}}},
+				Kube:    kube, Dynamic: client, Mapper: mapper, Namespace: "mine",
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			results, err := check.Run(t.Context(), env, taintChecks[:1], func(check.Result) {})
+			if err != nil || len(results) != 1 || results[0].Verdict != test.wantVerdict {
+				t.Fatalf("want %s, got %+v, %v", test.wantVerdict, results, err)
+			}
+			if all := results[0].Reason + strings.Join(results[0].Notes, "\n"); !strings.Contains(all, test.wantReason) {
+				t.Errorf("no %q in %q", test.wantReason, all)
+			}
+			list, err := client.Resource(resource).List(t.Context(), metav1.ListOptions{})
+			if err != nil || len(list.Items) != 1+test.wantRules {
+				t.Errorf("want %d rules of the check and that of somebody else, got %v, %v", test.wantRules, list, err)
+			}
+		})
 	}
 }

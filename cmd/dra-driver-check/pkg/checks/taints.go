@@ -19,6 +19,7 @@ package checks
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -40,9 +41,8 @@ var taintChecks = []check.Check{
 		Do:    "The scheduler does this, and not the driver: see whether the names in its slices are those of the devices.",
 		Needs: []check.Need{needsTaintRules},
 		Run: func(c *check.Case) {
-			var rules []func(context.Context) error
 			for _, pool := range sets.List(reachable(c)) {
-				rules = append(rules, taint(c, "NoSchedule", check.Fields{"driver": c.Driver, "pool": pool}))
+				taint(c, "NoSchedule", check.Fields{"driver": c.Driver, "pool": pool})
 			}
 			claim := c.NewClaim("claim")
 			pod := c.Start("pod", check.Pod{Ends: true}, claim)
@@ -57,9 +57,7 @@ var taintChecks = []check.Check{
 				}
 				return errors.New("it was not looked at yet")
 			})
-			for _, remove := range rules {
-				c.Must(remove(c.Context()))
-			}
+			c.Must(removeTaints(c.Context(), c))
 			c.Succeeds(pod)
 			c.Free(claim)
 		},
@@ -102,24 +100,33 @@ func needsTaintRules(c *check.Case) string {
 	return ""
 }
 
-// taint creates a rule, which goes when it is removed or with the check.
-func taint(c *check.Case, effect string, selector check.Fields) (remove func(context.Context) error) {
+// taint creates a rule, which goes with the others or with the check.
+func taint(c *check.Case, effect string, selector check.Fields) {
 	mapping, err := c.Mapper.RESTMapping(taintRule)
 	c.Must(err)
-	rules := c.Dynamic.Resource(mapping.Resource)
 	rule := &unstructured.Unstructured{Object: check.Fields{
 		"apiVersion": mapping.GroupVersionKind.GroupVersion().String(), "kind": taintRule.Kind,
 		"spec": check.Fields{"deviceSelector": selector, "taint": check.Fields{"key": "dra-driver-check/" + effect, "effect": effect}},
 	}}
 	rule.SetGenerateName("dra-driver-check-")
-	rule, err = rules.Create(c.Context(), rule, metav1.CreateOptions{})
-	c.Must(err)
-	remove = func(ctx context.Context) error {
-		if err := rules.Delete(ctx, rule.GetName(), metav1.DeleteOptions{}); !apierrors.IsNotFound(err) {
-			return err
-		}
-		return nil
+	rule.SetLabels(c.Labels())
+	// An interrupt waits for the answer: a rule that is stored after the clean-up would stay.
+	_, err = c.Dynamic.Resource(mapping.Resource).Create(context.WithoutCancel(c.Context()), rule, metav1.CreateOptions{})
+	if !apierrors.IsForbidden(err) {
+		// It may be stored although there is an error.
+		c.Cleanup(func(ctx context.Context) error { return removeTaints(ctx, c) })
 	}
-	c.Cleanup(remove)
-	return remove
+	c.Must(err)
+}
+
+// removeTaints removes the rules of this run. Their names need not be known.
+func removeTaints(ctx context.Context, c *check.Case) error {
+	mapping, err := c.Mapper.RESTMapping(taintRule)
+	if err != nil {
+		return err
+	}
+	if err := c.Dynamic.Resource(mapping.Resource).DeleteCollection(ctx, metav1.DeleteOptions{}, c.Mine()); err != nil {
+		return fmt.Errorf("delete DeviceTaintRules with the label %s: %w", c.Mine().LabelSelector, err)
+	}
+	return nil
 }

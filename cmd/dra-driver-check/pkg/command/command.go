@@ -139,12 +139,11 @@ func (o *options) run(ctx context.Context) error {
 	// Pods take their time to go.
 	told := context.AfterFunc(ctx, func() { fmt.Fprintln(o.streams.ErrOut, "interrupted: removing what was made") })
 	defer told()
-	results := check.Run(ctx, env, chosen, func(r check.Result) {
+	results, runErr := check.Run(ctx, env, chosen, func(r check.Result) {
 		fmt.Fprintf(o.streams.ErrOut, "%s: %s, %s\n", r.ID, r.Verdict, check.Seconds(r.Took))
 	})
 	// Also after an interruption, which ends only what is in between.
-	err = env.Close(context.WithoutCancel(ctx))
-	err = errors.Join(err, o.print(results))
+	err = errors.Join(runErr, env.Close(context.WithoutCancel(ctx)), o.print(results))
 	if ctx.Err() != nil {
 		return errors.Join(err, fmt.Errorf("interrupted after %d of %d checks: %w", len(results), len(chosen), ctx.Err()))
 	}

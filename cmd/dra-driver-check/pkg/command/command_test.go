@@ -18,14 +18,24 @@ package command
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"kubernetes-dra/cmd/kubectl-dra/pkg/cases"
+	"kubernetes-dra/cmd/kubectl-dra/pkg/fakeapi"
 )
 
 func TestFlags(t *testing.T) {
@@ -88,5 +98,64 @@ func TestExitCode(t *testing.T) {
 		if got := ExitCode(err); got != want {
 			t.Errorf("%v: want %d, got %d", err, want, got)
 		}
+	}
+}
+
+// TestInterrupted has the user stop while the API server stores a taint of all devices. Nobody may remove the taint, so the
+// user has to hear of it. It is tried when the taint is there, and not before.
+func TestInterrupted(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	server := fakeapi.New(t, "v1")
+	object := func(apiVersion, kind, name string, fields map[string]any) cases.Object {
+		o := &unstructured.Unstructured{Object: map[string]any{"apiVersion": apiVersion, "kind": kind}}
+		o.SetName(name)
+		for key, value := range fields {
+			o.Object[key] = value
+		}
+		return cases.Object{Unstructured: o}
+	}
+	server.Add(t,
+		object("v1", "Namespace", "mine", nil),
+		object("v1", "Node", "node", map[string]any{"status": map[string]any{"conditions": []any{map[string]any{"type": "Ready", "status": "True"}}}}),
+		object("resource.k8s.io/v1", "DeviceClass", "class", nil),
+		object("resource.k8s.io/v1", "ResourceSlice", "slice", map[string]any{"spec": map[string]any{
+			"driver": "driver", "nodeName": "node", "pool": map[string]any{"name": "node", "generation": int64(1), "resourceSliceCount": int64(1)},
+			"devices": []any{map[string]any{"name": "device"}},
+		}}),
+	)
+	var stored, tried atomic.Bool
+	server.Answer = func(w http.ResponseWriter, r *http.Request) bool {
+		isRule := strings.HasSuffix(r.URL.Path, "/devicetaintrules")
+		switch {
+		case r.Method == http.MethodPost && isRule:
+			cancel()
+			time.Sleep(200 * time.Millisecond)
+			stored.Store(true)
+			fakeapi.Respond(w, object("resource.k8s.io/v1", "DeviceTaintRule", "rule", nil).Object)
+		case r.Method == http.MethodDelete && isRule:
+			tried.Store(true)
+			if !stored.Load() {
+				t.Error("the taint was to be removed before it was there")
+			}
+			fakeapi.Fail(w, http.StatusForbidden, metav1.StatusReasonForbidden, "devicetaintrules is forbidden")
+		case r.Method == http.MethodDelete:
+			fakeapi.Respond(w, metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusSuccess})
+		default:
+			return false
+		}
+		return true
+	}
+	command := New(genericiooptions.IOStreams{Out: io.Discard, ErrOut: io.Discard})
+	command.SetArgs([]string{"--kubeconfig=" + os.DevNull, "--cache-dir=" + t.TempDir(), "--server=" + server.URL, "--namespace=mine",
+		"--driver=driver", "--device-class=class", "--only=taint"})
+	err := command.ExecuteContext(ctx)
+	for _, want := range []string{"clean up after check taint: delete DeviceTaintRules with the label dra-driver-check/run=", "interrupted after 0 of 1 checks"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("no %q in %v", want, err)
+		}
+	}
+	if ExitCode(err) != 2 || !tried.Load() {
+		t.Errorf("exit code %d, tried to remove the taint: %t", ExitCode(err), tried.Load())
 	}
 }
