@@ -136,7 +136,7 @@ type Object struct {
 	Deleted bool
 }
 
-// clusterScoped are the kinds in cases that have no namespace.
+// clusterScoped are the kinds in cases that have no namespace. Where there is an API server, Cluster.Client asks it.
 var clusterScoped = sets.New("Node", "Namespace", "DeviceClass", "ResourceSlice", "DeviceTaintRule", "ClusterRole", "ClusterRoleBinding")
 
 // Steps returns the objects in a namespace, for an API server with components or for one without. The version is

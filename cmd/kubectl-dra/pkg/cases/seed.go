@@ -78,7 +78,7 @@ func (c *Case) Clean(ctx context.Context, cluster Cluster, namespace string) err
 	steps = append(steps, NewNamespace(namespace))
 	var errs []error
 	for _, step := range steps {
-		client, err := cluster.Client(step.Unstructured)
+		client, _, err := cluster.Client(step.Unstructured)
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -111,22 +111,22 @@ func NewNamespace(name string) Object {
 	}}}
 }
 
-// Client returns one for the kind of an object, in its namespace if it has one.
-func (c Cluster) Client(o *unstructured.Unstructured) (dynamic.ResourceInterface, error) {
+// Client returns one for the kind of an object, in its namespace if the kind has namespaces.
+func (c Cluster) Client(o *unstructured.Unstructured) (client dynamic.ResourceInterface, namespaced bool, err error) {
 	mapping, err := c.Mapper.RESTMapping(o.GroupVersionKind().GroupKind(), o.GroupVersionKind().Version)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	if mapping.Scope.Name() == meta.RESTScopeNameRoot {
-		return c.Dynamic.Resource(mapping.Resource), nil
+		return c.Dynamic.Resource(mapping.Resource), false, nil
 	}
-	return c.Dynamic.Resource(mapping.Resource).Namespace(o.GetNamespace()), nil
+	return c.Dynamic.Resource(mapping.Resource).Namespace(o.GetNamespace()), true, nil
 }
 
 // apply does one step: the object first, then its status.
 func (c Cluster) apply(ctx context.Context, step Object) error {
 	o := step.DeepCopy()
-	client, err := c.Client(o)
+	client, namespaced, err := c.Client(o)
 	if err != nil {
 		return err
 	}
@@ -147,6 +147,10 @@ func (c Cluster) apply(ctx context.Context, step Object) error {
 	})
 	if err != nil {
 		return err
+	}
+	if !namespaced {
+		// Steps does not know all kinds without namespaces.
+		o.SetNamespace("")
 	}
 	status := o.Object["status"]
 	delete(o.Object, "status")

@@ -180,6 +180,13 @@ func (c *claim) isLeft() bool {
 	return c.isRecorded() && c.Status.Allocation != nil && len(c.Status.ReservedFor) == 0
 }
 
+// isLeftByHand returns true if the user has to see to entries of others that stay. A claim without a trace of the carry
+// is the same with upstream: whoever wrote an entry removes it there, too. Without a writer, nobody does.
+func (c *claim) isLeftByHand(foreign []reference) bool {
+	return c.Spec.ReservedFor != nil || c.isForAnyPod() || c.isRecorded() || c.isGenerated() ||
+		slices.ContainsFunc(foreign, func(ref reference) bool { return len(c.writers.of(entryPath(ref))) == 0 })
+}
+
 // isListed returns true if the pod or workload is in status.reservedFor.
 func (c *claim) isListed(uid types.UID) bool {
 	return slices.ContainsFunc(c.Status.ReservedFor, func(ref reference) bool { return ref.UID == uid })

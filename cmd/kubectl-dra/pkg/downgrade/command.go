@@ -53,7 +53,10 @@ It touches only what the scheduler or the controller of the carry wrote. The API
 others listed or allocated is shown with their name, and stays.
 
 Without --apply, nothing is changed. Turn DRAReservedForWorkloads off in kube-scheduler first: otherwise new pods list
-the workload again. It can be interrupted and run again at any time. The exit code is 1 if something is left to do by hand.`
+the workload again. It can be interrupted and run again at any time.
+
+The exit code is 1 if something is left to do by hand: pods have to end first or, with --apply, a claim of the carry
+keeps what others wrote, or there is a ResourceClaimTemplate with spec.spec.reservedFor.`
 
 const example = `  # Look at what would be done
   kubectl dra downgrade
@@ -141,7 +144,7 @@ func (o *options) run(ctx context.Context) error {
 		err = errors.Join(err, listErr)
 	}
 	// What was done has to be seen also after an error.
-	return errors.Join(o.print(steps, templates), err, o.unfinished(steps))
+	return errors.Join(o.print(steps, templates), err, o.unfinished(steps, templates))
 }
 
 // connect finds out which version of the API there is.
@@ -220,11 +223,14 @@ func (o *options) progress() func(done, all int) {
 }
 
 // unfinished is an error if the user has to do something.
-func (o *options) unfinished(steps []step) error {
-	stops, changes := 0, 0
+func (o *options) unfinished(steps []step, templates []template) error {
+	stops, kept, changes := 0, 0, 0
 	for _, s := range steps {
 		if s.action == actionStop {
 			stops++
+		}
+		if s.byHand {
+			kept++
 		}
 		if s.isChange() {
 			changes++
@@ -233,10 +239,21 @@ func (o *options) unfinished(steps []step) error {
 	if o.refused && changes > 0 {
 		return errors.New("nothing was changed: the API server is one of upstream, and its scheduler and controller may be about to use these claims. Add --on-upstream if the carry is gone for good")
 	}
-	if stops == 0 {
-		return nil
+	var errs []error
+	if stops > 0 {
+		errs = append(errs, fmt.Errorf("%s: end those pods and run this again before you install a release of upstream", count(stops, "one claim has pods that cannot be listed", "%d claims have pods that cannot be listed")))
 	}
-	return fmt.Errorf("%s: end those pods and run this again before you install a release of upstream", count(stops, "one claim has pods that cannot be listed", "%d claims have pods that cannot be listed"))
+	// A run that only reports has not tried to finish.
+	if !o.apply || o.dryRun == "server" {
+		return errors.Join(errs...)
+	}
+	if kept > 0 {
+		errs = append(errs, fmt.Errorf("%s, and upstream never frees the devices: the column WHY names the writer. Let it remove that, or do so with kubectl edit --subresource=status. If it is a scheduler or controller of the carry, name it with --manager. Then run this again before you install a release of upstream", count(kept, "one claim keeps what somebody else wrote", "%d claims keep what somebody else wrote")))
+	}
+	if len(templates) > 0 {
+		errs = append(errs, fmt.Errorf("%s before you install a release of upstream", count(len(templates), "one ResourceClaimTemplate has spec.spec.reservedFor: replace or delete it", "%d ResourceClaimTemplates have spec.spec.reservedFor: replace or delete them")))
+	}
+	return errors.Join(errs...)
 }
 
 func (o *options) print(steps []step, templates []template) error {

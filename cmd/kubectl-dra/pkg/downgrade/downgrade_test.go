@@ -765,15 +765,59 @@ a           first   jobs/��[2J       0      leave    �
 		}
 	}
 	o := options{refused: true}
-	if err := o.unfinished(steps); err == nil || !strings.Contains(err.Error(), "the API server is one of upstream") || !strings.Contains(err.Error(), "--on-upstream") {
+	if err := o.unfinished(steps, nil); err == nil || !strings.Contains(err.Error(), "the API server is one of upstream") || !strings.Contains(err.Error(), "--on-upstream") {
 		t.Errorf("%v", err)
 	}
 	o.refused = false
-	if err := o.unfinished(steps); err == nil || !strings.HasPrefix(err.Error(), "one claim has pods that cannot be listed: ") {
+	if err := o.unfinished(steps, nil); err == nil || !strings.HasPrefix(err.Error(), "one claim has pods that cannot be listed: ") {
 		t.Errorf("%v", err)
 	}
-	if err := o.unfinished(steps[1:]); err != nil {
+	if err := o.unfinished(steps[1:], nil); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestUnfinished covers what the user has to do after a run. Upstream would do none of it.
+func TestUnfinished(t *testing.T) {
+	const kept, oneTemplate = "one claim keeps what somebody else wrote", "one ResourceClaimTemplate has spec.spec.reservedFor: replace or delete it"
+	applied := options{apply: true, dryRun: "none"}
+	unwritten := newClaim("c", dropped)
+	unwritten.writers = writers{}
+	beside := newClaim("c", writtenBy("kube-scheduler"), listed(vm), writtenBy("virt-controller"))
+	for name, tc := range map[string]struct {
+		options   options
+		claim     *claim
+		pods      []corev1.Pod
+		templates []template
+		want      []string
+	}{
+		"all is done":            {options: applied, claim: newClaim("c"), pods: newPods(2, "c")},
+		"foreign beside ours":    {options: applied, claim: beside, want: []string{kept}},
+		"foreign, with fields":   {options: applied, claim: newClaim("c", writtenBy("virt-controller")), pods: newPods(1, "c"), want: []string{kept}},
+		"foreign, workload":      {options: applied, claim: newClaim("c", func(c *claim) { c.Status.Allocation.ReservedForAnyPod = nil }, writtenBy("virt-controller")), want: []string{kept}},
+		"foreign, for any pod":   {options: applied, claim: newClaim("c", func(c *claim) { c.Spec.ReservedFor = nil }, writtenBy("virt-controller")), want: []string{kept}},
+		"foreign, next run":      {options: applied, claim: newClaim("c", dropped, withRecord(job), writtenBy("virt-controller")), want: []string{kept}},
+		"foreign, generated":     {options: applied, claim: newClaim("c", dropped, ofJob, writtenBy("virt-controller")), want: []string{kept}},
+		"foreign, nobody's":      {options: applied, claim: unwritten, want: []string{kept}},
+		"foreign allocation":     {options: applied, claim: newClaim("c", noWorkload, writtenBy("other-scheduler")), want: []string{kept}},
+		"not of the carry":       {options: applied, claim: newClaim("c", dropped, writtenBy("virt-controller"))},
+		"template":               {options: applied, claim: newClaim("c"), templates: []template{{namespace, "one", "jobs.batch"}}, want: []string{oneTemplate}},
+		"templates":              {options: applied, claim: newClaim("c"), templates: make([]template, 2), want: []string{"2 ResourceClaimTemplates have spec.spec.reservedFor: replace or delete them"}},
+		"stop, and a template":   {options: applied, claim: newClaim("c", listed(vm), writtenBy("virt-controller")), pods: newPods(257, "c"), templates: make([]template, 1), want: []string{"one claim has pods that cannot be listed", oneTemplate}},
+		"only reported":          {options: options{dryRun: "none"}, claim: beside, templates: make([]template, 1)},
+		"only asked the server":  {options: options{apply: true, dryRun: "server"}, claim: beside, templates: make([]template, 1)},
+		"only reported, to stop": {options: options{dryRun: "none"}, claim: newClaim("c"), pods: newPods(257, "c"), want: []string{"one claim has pods that cannot be listed"}},
+	} {
+		err := tc.options.unfinished([]step{decide(tc.claim, tc.pods)}, tc.templates)
+		if (err == nil) != (tc.want == nil) {
+			t.Errorf("%s: want %q, got %v", name, tc.want, err)
+			continue
+		}
+		for _, want := range tc.want {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: no %q in %v", name, want, err)
+			}
+		}
 	}
 }
 

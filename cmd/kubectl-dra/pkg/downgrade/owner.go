@@ -54,7 +54,7 @@ func newWriters(entries []metav1.ManagedFieldsEntry) writers {
 			continue
 		}
 		fields := &fieldpath.Set{}
-		if err := fields.FromJSON(bytes.NewReader(entry.FieldsV1.Raw)); err != nil {
+		if err := fields.FromJSON(bytes.NewReader(entry.FieldsV1.GetRawBytes())); err != nil {
 			continue
 		}
 		if before := w[entry.Manager]; before != nil {

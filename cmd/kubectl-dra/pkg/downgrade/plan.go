@@ -62,6 +62,8 @@ type step struct {
 	why string
 	// add and remove are changes of status.reservedFor.
 	add, remove []reference
+	// byHand is true if a claim of the carry keeps what somebody else wrote: upstream would never free its devices.
+	byHand bool
 }
 
 // isChange returns true if the claim gets changed.
@@ -87,7 +89,8 @@ func decide(c *claim, pods []corev1.Pod) step {
 	switch {
 	case s.users == 0 && len(c.Status.ReservedFor) == len(ours) && (len(ours) > 0 || c.isForAnyPod() || c.isLeft()):
 		if !c.isAllocatedByCarry() {
-			s.action, s.why = actionLeave, fmt.Sprintf("no pod uses it, but it was allocated by %s, who has to free it", c.writers.who(allocationPath))
+			s.action, s.byHand = actionLeave, true
+			s.why = fmt.Sprintf("no pod uses it, but it was allocated by %s, who has to free it", c.writers.who(allocationPath))
 			break
 		}
 		s.action, s.why, s.remove = actionRelease, "no pod uses it: the devices become free", ours
@@ -97,7 +100,7 @@ func decide(c *claim, pods []corev1.Pod) step {
 	case len(ours) == 0 && len(missing) == 0:
 		s.why = "upstream drops the fields"
 		if len(foreign) > 0 {
-			s.action, s.why = actionLeave, foreignNote(c, foreign)
+			s.action, s.why, s.byHand = actionLeave, foreignNote(c, foreign), c.isLeftByHand(foreign)
 		}
 	case len(missing) > 0 && c.DeletionTimestamp != nil:
 		s.action, s.why = actionStop, fmt.Sprintf("it is being deleted, and %s of its pods cannot be listed anymore: end all of them", count(len(missing), "one", "%d"))
@@ -113,6 +116,7 @@ func decide(c *claim, pods []corev1.Pod) step {
 		}
 		if len(foreign) > 0 {
 			s.why += "; " + foreignNote(c, foreign)
+			s.byHand = true
 		}
 		s.add, s.remove = missing, ours
 	}

@@ -210,8 +210,11 @@ func (r *Runner) try(ctx context.Context, c *cases.Case) (result Result) {
 		// Also after an interrupt.
 		cleanCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 		defer cancel()
-		if err := c.Clean(cleanCtx, r.Cluster, namespace); err != nil && result.Error == "" {
-			result.Error = fmt.Sprintf("clean up: %v", err)
+		if err := c.Clean(cleanCtx, r.Cluster, namespace); err != nil {
+			if result.Error != "" {
+				result.Error += "; "
+			}
+			result.Error += fmt.Sprintf("clean up: %v", err)
 		}
 	}()
 	if err := c.Seed(ctx, r.Cluster, namespace); err != nil {
@@ -236,7 +239,8 @@ func (r *Runner) try(ctx context.Context, c *cases.Case) (result Result) {
 	return result
 }
 
-// checkFree returns an error if an object of the case exists already: it belongs to somebody.
+// checkFree returns an error if an object of the case exists already: it belongs to somebody. What is in the namespace of
+// the case cannot exist, because that namespace does not.
 func (r *Runner) checkFree(ctx context.Context, c *cases.Case, namespace string) error {
 	steps, err := c.Steps(namespace, r.Cluster.Version, true)
 	if err != nil {
@@ -244,12 +248,12 @@ func (r *Runner) checkFree(ctx context.Context, c *cases.Case, namespace string)
 	}
 	steps = append(steps, cases.NewNamespace(namespace))
 	for _, step := range steps {
-		if step.GetNamespace() != "" {
-			continue
-		}
-		client, err := r.Cluster.Client(step.Unstructured)
+		client, namespaced, err := r.Cluster.Client(step.Unstructured)
 		if err != nil {
 			return err
+		}
+		if namespaced && step.GetNamespace() == namespace {
+			continue
 		}
 		switch _, err := client.Get(ctx, step.GetName(), metav1.GetOptions{}); {
 		case err == nil:

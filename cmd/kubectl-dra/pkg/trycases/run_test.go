@@ -18,12 +18,15 @@ package trycases
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -32,21 +35,28 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/client-go/dynamic/fake"
+	clienttesting "k8s.io/client-go/testing"
 
 	"kubernetes-dra/cmd/kubectl-dra/pkg/cases"
 )
 
 const testdata = "../../testdata"
 
-// listKinds are those of all objects of the case in TestTry.
+// listKinds are those of all objects of the cases that get seeded here.
 var listKinds = map[schema.GroupVersionResource]string{
-	{Version: "v1", Resource: "namespaces"}:                               "NamespaceList",
-	{Version: "v1", Resource: "pods"}:                                     "PodList",
-	{Version: "v1", Resource: "serviceaccounts"}:                          "ServiceAccountList",
+	{Version: "v1", Resource: "namespaces"}: "NamespaceList",
+	{Version: "v1", Resource: "pods"}:       "PodList",
+	serviceAccounts:                         "ServiceAccountList",
 	{Group: "resource.k8s.io", Version: "v1", Resource: "deviceclasses"}:  "DeviceClassList",
 	{Group: "resource.k8s.io", Version: "v1", Resource: "resourceslices"}: "ResourceSliceList",
 	{Group: "resource.k8s.io", Version: "v1", Resource: "resourceclaims"}: "ResourceClaimList",
+	priorityClasses: "PriorityClassList",
 }
+
+var (
+	serviceAccounts = schema.GroupVersionResource{Version: "v1", Resource: "serviceaccounts"}
+	priorityClasses = schema.GroupVersionResource{Group: "scheduling.k8s.io", Version: "v1", Resource: "priorityclasses"}
+)
 
 // newRunner returns one for a cluster that has some objects and no components.
 func newRunner(objects ...runtime.Object) (*Runner, *fake.FakeDynamicClient) {
@@ -55,6 +65,7 @@ func newRunner(objects ...runtime.Object) (*Runner, *fake.FakeDynamicClient) {
 	mapper.Add(core.WithKind("Namespace"), meta.RESTScopeRoot)
 	mapper.Add(core.WithKind("Pod"), meta.RESTScopeNamespace)
 	mapper.Add(core.WithKind("ServiceAccount"), meta.RESTScopeNamespace)
+	mapper.Add(priorityClasses.GroupVersion().WithKind("PriorityClass"), meta.RESTScopeRoot)
 	for kind, scope := range map[string]meta.RESTScope{"DeviceClass": meta.RESTScopeRoot, "ResourceSlice": meta.RESTScopeRoot, "ResourceClaim": meta.RESTScopeNamespace} {
 		mapper.Add(resource.WithKind(kind), scope)
 	}
@@ -138,6 +149,77 @@ func TestTry(t *testing.T) {
 				t.Errorf("%d objects too few (negative: too many) remain", existing)
 			}
 		})
+	}
+}
+
+// answers lets why give the right answer.
+func answers(_ context.Context, _ string, _ ...string) (string, error) {
+	return `{"items": [{"causes": [{"cause": "too-few-devices"}]}]}`, nil
+}
+
+// TestCleanUpFails covers a case that goes wrong, and whose objects cannot be removed. The user has to hear of both.
+func TestCleanUpFails(t *testing.T) {
+	for name, test := range map[string]struct {
+		why  func(context.Context, string, ...string) (string, error)
+		want []string
+	}{
+		"right": {why: answers, want: []string{"clean up: refused"}},
+		"error": {why: func(context.Context, string, ...string) (string, error) { return "", errors.New("no answer") }, want: []string{"no answer", "; clean up: refused"}},
+	} {
+		runner, client := newRunner(object("v1", "ServiceAccount", "try-too-few-devices", "default"))
+		runner.Patience, runner.Why = time.Second, test.why
+		client.PrependReactor("delete", "namespaces", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, nil, errors.New("refused")
+		})
+		results := runner.Run(context.Background(), load(t, testdata, "too-few-devices"), 1, func(Result) {})
+		for _, want := range test.want {
+			if !strings.Contains(results[0].Error, want) || !results[0].IsWrong() {
+				t.Errorf("%s: no %q in %+v", name, want, results[0])
+			}
+		}
+	}
+}
+
+// TestOutside covers objects that are not in the namespace of the case. Those of others are left alone, and the case's
+// own are removed.
+func TestOutside(t *testing.T) {
+	account := object("v1", "ServiceAccount", "try-too-few-devices", "default")
+	outside := map[schema.GroupVersionResource]*unstructured.Unstructured{
+		priorityClasses: object("scheduling.k8s.io/v1", "PriorityClass", "", "urgent"),
+		serviceAccounts: object("v1", "ServiceAccount", "kube-system", "plugin"),
+	}
+	var all []map[string]any
+	for resource, o := range outside {
+		all = append(all, o.Object)
+		theirs := o.DeepCopy()
+		theirs.SetLabels(map[string]string{"owner": "somebody"})
+		runner, client := newRunner(account, theirs.DeepCopy())
+		runner.Patience, runner.Why = time.Second, answers
+		c := load(t, testdata, "too-few-devices")[0]
+		o.SetLabels(map[string]string{"owner": "case"})
+		c.Objects = append(c.Objects, o.Object)
+		results := runner.Run(context.Background(), []*cases.Case{c}, 1, func(Result) {})
+		if want := o.GetKind() + " " + o.GetName() + " exists already"; !strings.Contains(results[0].Error, want) {
+			t.Errorf("want %q, got %+v", want, results[0])
+		}
+		got, err := client.Resource(resource).Namespace(o.GetNamespace()).Get(context.Background(), o.GetName(), metav1.GetOptions{})
+		if err != nil || !apiequality.Semantic.DeepEqual(got, theirs) {
+			t.Errorf("%s: want %v, got %v, %v", o.GetKind(), theirs, got, err)
+		}
+	}
+
+	runner, client := newRunner(account)
+	runner.Patience, runner.Why = time.Minute, answers
+	c := load(t, testdata, "too-few-devices")[0]
+	c.Objects = append(c.Objects, all...)
+	results := runner.Run(context.Background(), []*cases.Case{c}, 1, func(Result) {})
+	if results[0].IsWrong() {
+		t.Errorf("got %+v", results[0])
+	}
+	for resource, o := range outside {
+		if got, err := client.Resource(resource).Namespace(o.GetNamespace()).Get(context.Background(), o.GetName(), metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			t.Errorf("%s: want nothing, got %v, %v", o.GetKind(), got, err)
+		}
 	}
 }
 
