@@ -134,7 +134,8 @@ func TestPorts(t *testing.T) {
 // does not take along those of another.
 func TestPodSubnet(t *testing.T) {
 	asRoot(t)
-	ownMachine(t)
+	write, _ := ownMachine(t)
+	write("net/ipv4/ip_forward", "1")
 	defer func(subnets []string) { podSubnets = subnets }(podSubnets)
 	podSubnets = []string{"10.253", "10.254"}
 	remove := func(c *Cluster) {
@@ -166,6 +167,13 @@ func TestPodSubnet(t *testing.T) {
 		}
 		remove(other)
 	}
+	// One that died had the address of the first before this machine was started anew.
+	if err := first.Traces.leave(t.Context(), first, nil); err != nil {
+		t.Fatal(err)
+	}
+	dead := newCluster(t)
+	dead.Traces.Addresses = first.Traces.Addresses
+	remove(dead)
 	if !hasAddress("10.253.127.1") || !hasAddress("10.254.127.1") {
 		t.Error("a cluster that did not start took along the address of another")
 	}
@@ -440,12 +448,15 @@ func TestDown(t *testing.T) {
 	}
 }
 
-// ownMachine gives the test a registry and sysctls of its own, which it writes and looks at.
+// ownMachine gives the test a registry, cgroups, and sysctls of its own, which it writes and looks at.
 func ownMachine(t *testing.T) (write, expect func(name, value string)) {
 	t.Helper()
-	root, list := sysctlRoot, registry
-	t.Cleanup(func() { sysctlRoot, registry = root, list })
-	sysctlRoot, registry = t.TempDir(), filepath.Join(t.TempDir(), "registry")
+	root, list, cgroups := sysctlRoot, registry, cgroupRoot
+	t.Cleanup(func() { sysctlRoot, registry, cgroupRoot = root, list, cgroups })
+	sysctlRoot, registry, cgroupRoot = t.TempDir(), filepath.Join(t.TempDir(), "registry"), t.TempDir()
+	if err := os.WriteFile(filepath.Join(cgroupRoot, "cgroup.controllers"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
 	write = func(name, value string) {
 		t.Helper()
 		file := filepath.Join(sysctlRoot, name)
@@ -538,6 +549,50 @@ func TestTraces(t *testing.T) {
 	}
 	if err := setSysctls(map[string]string{"net/none/of_these": "1"}); err == nil || !strings.Contains(err.Error(), "net.none.of_these to 1") {
 		t.Errorf("want an error that names it, got: %v", err)
+	}
+}
+
+// TestTracesOfDead takes down a cluster that died, after another one got its port.
+func TestTracesOfDead(t *testing.T) {
+	const forward, panics = "net/ipv4/ip_forward", "kernel/panic"
+	write, expect := ownMachine(t)
+	write(forward, "0")
+	write(panics, "0")
+	dead, other := newCluster(t), newCluster(t)
+	other.Ports[APIServer] = dead.Ports[APIServer]
+	cgroup := filepath.Join(cgroupRoot, other.NodeCgroup())
+	for _, c := range []*Cluster{dead, other} {
+		if err := errors.Join(c.Traces.leave(t.Context(), c, nil), os.MkdirAll(cgroup, 0o755)); err != nil {
+			t.Fatal(err)
+		}
+		write(panics, "10")
+	}
+	if err := dead.Traces.remove(t.Context(), dead); err != nil {
+		t.Error(err)
+	}
+	expect(forward, "1")
+	expect(panics, "10")
+	if got, err := os.ReadFile(other.Traces.Registered); err != nil || string(got) != other.Options.Dir {
+		t.Errorf("want the other one registered, got %q, %v", got, err)
+	}
+	if _, err := os.Stat(cgroup); err != nil {
+		t.Error(err)
+	}
+	// The other one knows how the machine was before the first, and its folder may have two names.
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(other.Options.Dir, link); err != nil {
+		t.Fatal(err)
+	}
+	other.Options.Dir = link
+	if err := other.Traces.remove(t.Context(), other); err != nil {
+		t.Error(err)
+	}
+	expect(forward, "0")
+	expect(panics, "0")
+	for _, name := range []string{cgroup, registry} {
+		if _, err := os.Stat(name); err == nil {
+			t.Errorf("%s was left", name)
+		}
 	}
 }
 

@@ -31,7 +31,7 @@ import (
 	"kubernetes-dra/hack/pkg/dist/image"
 )
 
-const cgroupRoot = "/sys/fs/cgroup"
+var cgroupRoot = "/sys/fs/cgroup"
 
 // requirements are packages of the distribution that a real node needs, by their names on Debian and Ubuntu,
 // with the programs that show that they are there.

@@ -81,14 +81,13 @@ func (t *traces) leave(ctx context.Context, c *Cluster, folders []string) error 
 	}
 	defer unlock()
 	t.Registered = filepath.Join(registry, c.id())
-	others := t.others()
 	t.Sysctls = map[string]string{}
 	for _, name := range sysctls {
-		if content, err := os.ReadFile(filepath.Join(sysctlRoot, name)); err == nil && !(c.Options.Bare && strings.HasPrefix(name, "net/")) {
+		if content, err := os.ReadFile(filepath.Join(sysctlRoot, name)); err == nil && (!c.Options.Bare || !strings.HasPrefix(name, "net/")) {
 			t.Sysctls[name] = strings.TrimSpace(string(content))
 		}
 	}
-	for _, other := range others {
+	for _, other := range c.otherTraces() {
 		for name := range t.Sysctls {
 			if before, found := other.Sysctls[name]; found {
 				t.Sysctls[name] = before
@@ -133,13 +132,18 @@ func lockRegistry(ctx context.Context, c *Cluster) (unlock func(), err error) {
 	return sys.Lock(ctx, filepath.Join(registry, "lock"), func() { c.Log("another cluster comes or goes, waiting for it") })
 }
 
-// others are the traces of other clusters on this machine that have not been taken down.
-func (t *traces) others() []traces {
+// otherTraces are those of other clusters on this machine that have not been taken down.
+func (c *Cluster) otherTraces() []traces {
 	var found []traces
+	own, _ := os.Stat(c.Options.Dir)
 	files, _ := filepath.Glob(filepath.Join(registry, "kubernetes-dra-*"))
 	for _, file := range files {
 		dir, err := os.ReadFile(file)
-		if err != nil || file == t.Registered {
+		if err != nil {
+			continue
+		}
+		// One folder may have two names.
+		if info, err := os.Stat(string(dir)); err == nil && os.SameFile(own, info) {
 			continue
 		}
 		// Somebody may have removed the folder of a cluster.
@@ -153,27 +157,36 @@ func (t *traces) others() []traces {
 // remove removes the traces. What other clusters need stays until the last one goes, and so does a folder
 // that somebody else uses.
 func (t *traces) remove(ctx context.Context, c *Cluster) error {
+	if t.none() {
+		return nil
+	}
+	unlock, err := lockRegistry(ctx, c)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	var errs []error
+	others := c.otherTraces()
+	// After this one died, another cluster may have got its port, and what is named after that.
+	replaced := slices.ContainsFunc(others, func(o traces) bool { return o.Registered == filepath.Join(registry, c.id()) })
+	if !replaced {
+		for _, n := range c.realNodes() {
+			errs = append(errs, RemoveCgroup(ctx, n.of(c.id())))
+		}
+		errs = append(errs, removeBridge(ctx, c.NetworkBridge()))
+		if t.ProxyRules {
+			errs = append(errs, removeProxyRules(ctx))
+		}
+	}
 	for _, address := range t.Addresses {
-		if !hasAddress(address) {
+		if !hasAddress(address) || slices.ContainsFunc(others, func(o traces) bool { return slices.Contains(o.Addresses, address) }) {
 			continue
 		}
 		if out, err := exec.CommandContext(ctx, "ip", "address", "delete", address+"/32", "dev", "lo").CombinedOutput(); err != nil {
 			errs = append(errs, fmt.Errorf("ip address delete %s: %w: %s", address, err, strings.TrimSpace(string(out))))
 		}
 	}
-	if t.ProxyRules {
-		errs = append(errs, removeProxyRules(ctx))
-	}
-	if t.Registered == "" {
-		return errors.Join(errs...)
-	}
-	unlock, err := lockRegistry(ctx, c)
-	if err != nil {
-		return errors.Join(append(errs, err)...)
-	}
-	defer unlock()
-	if len(t.others()) == 0 {
+	if len(others) == 0 {
 		errs = append(errs, setSysctls(t.Sysctls))
 		for _, dir := range slices.Backward(t.Folders) {
 			if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTEMPTY) {
@@ -181,9 +194,8 @@ func (t *traces) remove(ctx context.Context, c *Cluster) error {
 			}
 		}
 		errs = append(errs, os.RemoveAll(registry))
-	}
-	if err := os.Remove(t.Registered); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		errs = append(errs, err)
+	} else if !replaced {
+		errs = append(errs, os.RemoveAll(t.Registered))
 	}
 	return errors.Join(errs...)
 }

@@ -243,10 +243,6 @@ func (c *Cluster) down(ctx context.Context) error {
 		return nil
 	})
 	if os.Geteuid() == 0 && c.Ports[APIServer] != 0 {
-		for _, n := range c.realNodes() {
-			note(RemoveCgroup(ctx, n.of(c.id())))
-		}
-		note(removeBridge(ctx, c.NetworkBridge()))
 		note(c.Traces.remove(ctx, c))
 	}
 	if err := errors.Join(errs...); err != nil {

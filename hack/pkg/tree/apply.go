@@ -18,6 +18,7 @@ package tree
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -140,9 +141,13 @@ func (t *Tree) ApplyTo(ctx context.Context, c *Checkout, skipGenerated bool) ([]
 	if err := t.lend(ctx, c); err != nil {
 		return nil, err
 	}
+	// All of that can take minutes, in which the user may have gone on there.
+	if err := t.checkCheckout(ctx, c); err != nil {
+		return nil, err
+	}
+	// Where git is killed half-way, am --abort does not bring back what was there.
+	ctx = context.WithoutCancel(ctx)
 	if err := c.am(ctx, &series, "--quiet", "--3way"); err != nil {
-		// Also after an interrupt.
-		ctx := context.WithoutCancel(ctx)
 		conflicts, _ := git.Dir(c.Dir).Run(ctx, "diff", "--name-only", "--diff-filter=U")
 		advice := "nothing was changed there"
 		if strings.Contains(conflicts, "api/openapi-spec/") || strings.Contains(conflicts, "generated") {
@@ -191,7 +196,8 @@ func (c *Checkout) am(ctx context.Context, stdin io.Reader, args ...string) erro
 	return err
 }
 
-// checkCheckout refuses a checkout in which git am cannot work, or has worked before.
+// checkCheckout refuses a checkout in which git am cannot work, or has worked before, or that is not
+// where it was.
 func (t *Tree) checkCheckout(ctx context.Context, c *Checkout) error {
 	repo := git.Dir(c.Dir)
 	for _, sign := range []struct{ file, of string }{
@@ -212,6 +218,9 @@ func (t *Tree) checkCheckout(ctx context.Context, c *Checkout) error {
 	}
 	if err != nil {
 		return err
+	}
+	if head, err := repo.Run(ctx, "rev-parse", "HEAD"); err != nil || head != c.Head {
+		return cmp.Or(err, fmt.Errorf("%s was at the commit %.12s, and is at %.12s now: nothing was changed there, run this again", c.Dir, c.Head, head))
 	}
 	args := []string{"log", "--max-count=1", "--format=%h %s", "--no-show-signature", "--fixed-strings"}
 	features := t.Ledger.FeaturesOf(t.Release.Name)

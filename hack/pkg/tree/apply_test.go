@@ -17,6 +17,7 @@ limitations under the License.
 package tree
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -114,6 +115,27 @@ func TestApplyToLater(t *testing.T) {
 	}
 }
 
+// Git am is not interrupted.
+func TestApplyToInterrupted(t *testing.T) {
+	c := newClone(t)
+	opened, err := OpenCheckout(t.Context(), c.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() {
+		for ctx.Err() == nil {
+			if _, err := os.Stat(filepath.Join(c.dir, ".git", "rebase-apply")); err == nil {
+				cancel()
+			}
+		}
+	}()
+	if commits, err := c.ApplyTo(ctx, opened, false); err != nil || len(commits) != 3 {
+		t.Errorf("got %q, %v", commits, err)
+	}
+}
+
 // One reason comes first, and nothing changes.
 func TestApplyToRefuses(t *testing.T) {
 	for what, tt := range map[string]struct {
@@ -143,6 +165,17 @@ func TestApplyToRefuses(t *testing.T) {
 			writeFile(c.T, filepath.Join(c.dir, plugin), "rewritten\n")
 			c.git("commit", "--quiet", "--all", "-m", "rewritten")
 		}, "pkg/plugin.go"},
+		// While the series is made, its user goes on.
+		"a commit meanwhile": {func(c *clone) {
+			c.Tree.Log = func(string, ...any) { c.git("commit", "--quiet", "--allow-empty", "-m", "mine") }
+		}, "was at the commit"},
+		"git am meanwhile": {func(c *clone) {
+			mail := filepath.Join(c.dir, ".git", "mail")
+			writeFile(c.T, mail, "From: x <x@x>\nSubject: x\n\n---\n--- a/"+plugin+"\n+++ b/"+plugin+"\n@@ -1 +1 @@\n-x\n+y\n")
+			c.Tree.Log = func(string, ...any) {
+				_, _ = git.Dir(c.dir).Run(c.Context(), "-c", "user.name=x", "-c", "user.email=x@x", "am", mail)
+			}
+		}, "in the middle of a rebase, or git am"},
 	} {
 		t.Run(what, func(t *testing.T) {
 			c := newClone(t)

@@ -19,6 +19,7 @@ package tree
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -50,6 +51,9 @@ func (t *Tree) Port(ctx context.Context, to *ledger.Release) error {
 		return fmt.Errorf("commit %.12s does not fit %s. In %s, resolve the conflicts and git add the files, then git cherry-pick --continue until all commits are there, and run the same make port again:\n\t%s",
 			head, to.Version, repo, strings.ReplaceAll(conflicts, "\n", "\n\t"))
 	}
+	if _, err := os.Stat(filepath.Join(string(repo), ".git", "sequencer")); err == nil {
+		return fmt.Errorf("%s is in the middle of a cherry-pick: run git cherry-pick --continue there until all commits are there, and the same make port again", repo)
+	}
 	entries, err := overlay.Scan(t.Repo, t.Ledger)
 	if err != nil {
 		return err
@@ -58,6 +62,18 @@ func (t *Tree) Port(ctx context.Context, to *ledger.Release) error {
 	if err != nil {
 		return err
 	}
+	// A feature that was skipped would look as if it was not needed.
+	carried, err := repo.Run(ctx, "log", "--min-parents=1", "--format=%H %s", carriedRef)
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(carried) {
+		commit, subject, _ := strings.Cut(line, " ")
+		if slug, _, _ := strings.Cut(subject, ":"); !strings.Contains(log, " "+slug+":") {
+			return fmt.Errorf("%s has no commit of %s: run git cherry-pick --keep-redundant-commits %.12s there, and the same make port again", repo, slug, commit)
+		}
+	}
+	var errs []error
 	seen := map[string]bool{}
 	for line := range strings.Lines(log) {
 		commit, subject, _ := strings.Cut(line, " ")
@@ -81,7 +97,7 @@ func (t *Tree) Port(ctx context.Context, to *ledger.Release) error {
 			seen[slug+" "+e.Path] = true
 			entry := overlay.Entry{Path: e.Path, Slug: slug, Seam: before != nil}
 			if err := t.portFile(ctx, to, entries, entry, patch.Change{Before: before, After: after}); err != nil {
-				return fmt.Errorf("%s: %w", e.Path, err)
+				errs = append(errs, fmt.Errorf("%s: commit %.12s: %s: %w", repo, commit, e.Path, err))
 			}
 		}
 	}
@@ -90,17 +106,25 @@ func (t *Tree) Port(ctx context.Context, to *ledger.Release) error {
 			t.Log("%s: not needed in %s: give it a name that ends before", e.Source, to.Name)
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
+// carriedRef is the last commit that was to be picked.
+const carriedRef = "refs/carry/carried"
+
 // startPort makes the repository, with the objects of the tree, and picks its commits.
-func (t *Tree) startPort(ctx context.Context, repo git.Dir, to *ledger.Release) error {
+func (t *Tree) startPort(ctx context.Context, final git.Dir, to *ledger.Release) error {
 	s, err := t.Build(ctx)
 	if err != nil {
 		return err
 	}
 	up, err := t.Open(ctx, to)
 	if err != nil {
+		return err
+	}
+	// Prepared beside it, where an interrupted run may have left something.
+	repo := final + ".new"
+	if err := os.RemoveAll(string(repo)); err != nil {
 		return err
 	}
 	if err := initRepository(ctx, string(repo)); err != nil {
@@ -118,7 +142,7 @@ func (t *Tree) startPort(ctx context.Context, repo git.Dir, to *ledger.Release) 
 	}
 	for _, args := range [][]string{
 		{"config", "user.name", authorName}, {"config", "user.email", authorMail},
-		{"checkout", "--quiet", "-B", Branch, base},
+		{"update-ref", carriedRef, s.Written()}, {"checkout", "--quiet", "-B", Branch, base},
 	} {
 		if _, err := repo.Run(ctx, args...); err != nil {
 			return err
@@ -128,7 +152,7 @@ func (t *Tree) startPort(ctx context.Context, repo git.Dir, to *ledger.Release) 
 	if _, err := repo.Run(ctx, "cherry-pick", "--keep-redundant-commits", s.Base+".."+s.Written()); err != nil && git.ExitCode(err) != 1 {
 		return err
 	}
-	return nil
+	return os.Rename(string(repo), string(final))
 }
 
 // portFile writes a file for another release, unless the one that it gets does the same.
@@ -158,8 +182,12 @@ func (t *Tree) portFile(ctx context.Context, to *ledger.Release, entries []overl
 				return nil
 			}
 		}
-		if holder.Only != nil && *holder.Only != only {
-			return fmt.Errorf("%s holds for %s, too, but does something else: give it a name that does not, and run this again", holder.Source, to.Name)
+		if holder.Only != nil {
+			advice := "give it a name that does not"
+			if *holder.Only == only {
+				advice = "remove it to have it written anew, or change the commit"
+			}
+			return fmt.Errorf("%s holds for %s, too, but does something else: %s, and run this again", holder.Source, to.Name, advice)
 		}
 	}
 	t.Log("written: %s", e.Qualified(&only).Source)

@@ -17,6 +17,9 @@ limitations under the License.
 package tree
 
 import (
+	"context"
+	"errors"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -42,11 +45,39 @@ func TestPort(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.mustBuild()
+	// An interrupt before there is anything to go on from.
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	f.Tree.Log = func(format string, _ ...any) {
+		if strings.HasPrefix(format, "base:") {
+			cancel()
+		}
+	}
+	if err := f.Port(ctx, to); !errors.Is(err, context.Canceled) {
+		t.Fatalf("interrupted: %v", err)
+	}
+	f.open("1.36")
+	repo := git.Dir(filepath.Join(f.Repo, "_output", "port", "1.36-1.37"))
+	// And one between two picks.
+	writeFile(t, filepath.Join(string(repo)+".new", ".git", "sequencer", "todo"), "pick 1234567 fixes: bugs\n")
 	err = f.Port(t.Context(), to)
 	f.wantError(err, "does not fit v1.37.0", types, "git cherry-pick --continue", "make port again")
 	f.wantOverlay(plugin+".fixes.1.37+.patch", "-")
 
-	repo := git.Dir(filepath.Join(f.Repo, "_output", "port", "1.36-1.37"))
+	move := func(from, to string) {
+		t.Helper()
+		if err := os.Rename(filepath.Join(string(repo), ".git", from), filepath.Join(string(repo), ".git", to)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Between two picks, and after git cherry-pick --quit.
+	move("CHERRY_PICK_HEAD", "moved")
+	f.wantError(f.Port(t.Context(), to), "in the middle of a cherry-pick", "git cherry-pick --continue")
+	move("sequencer", "moved-too")
+	f.wantError(f.Port(t.Context(), to), "has no commit of reservedfor", "git cherry-pick --keep-redundant-commits")
+	f.wantOverlay(plugin+".fixes.1.37+.patch", "-")
+	move("moved", "CHERRY_PICK_HEAD")
+	move("moved-too", "sequencer")
 	resolved := change(later[types], "type 15, later\n", "type 15, later\nReservedFor\n")
 	writeFile(t, filepath.Join(string(repo), types), resolved)
 	for _, args := range [][]string{{"add", "--all"}, {"-c", "core.editor=true", "cherry-pick", "--continue"}} {
@@ -63,7 +94,12 @@ func TestPort(t *testing.T) {
 	if len(f.log) > 0 {
 		t.Errorf("the second time: %q", f.log)
 	}
-	f.wantOverlay("pkg/old_reservedfor.1.37+.go", "package pkg // old\n")
+	const old = "pkg/old_reservedfor.1.37+.go"
+	f.wantOverlay(old, "package pkg // old\n")
+	f.write(old, "package pkg // edited\n")
+	f.wantError(f.Port(t.Context(), to), old+" holds for 1.37, too", "remove it to have it written anew")
+	f.wantOverlay(old, "package pkg // edited\n")
+	f.write(old, "package pkg // old\n")
 	f.wantOverlay("pkg/reservedfor.1.37+.go", "-")
 	f.wantOverlay(plugin+".reservedfor.1.37+.patch", "-")
 
