@@ -19,15 +19,11 @@ package devicetainteviction
 import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// keptEvictionTime returns what an update of an allocated claim leaves of its eviction. An informer that had to list
-// all claims again does not tell that a claim was deallocated in between, and what it was allocated then is
-// not tainted because the devices before were.
-func (tc *Controller) keptEvictionTime(oldClaim, newClaim *resourceapi.ResourceClaim) *metav1.Time {
-	if equality.Semantic.DeepEqual(oldClaim.Status.Allocation, newClaim.Status.Allocation) {
-		return tc.allocatedClaims[newNamespacedName(newClaim)].evictionTime
-	}
-	return tc.evictionTime(allocationWithTolerations(newClaim))
+// isNewlyAllocated returns true if an update of a claim shows an allocation that was not there before. An informer
+// that had to list all claims again does not tell that a claim was deallocated in between, and what it was
+// allocated then is not tainted because the devices before were.
+func isNewlyAllocated(oldClaim, newClaim *resourceapi.ResourceClaim) bool {
+	return newClaim.Status.Allocation != nil && !equality.Semantic.DeepEqual(oldClaim.Status.Allocation, newClaim.Status.Allocation)
 }
