@@ -42,7 +42,7 @@ func KeepFormat(status, oldStatus *resource.ResourceClaimStatus, mayWrite func(d
 		// The devices go with the allocation. Without one, there were none.
 		return
 	}
-	if d, _ := compareFormat(status.Allocation, oldStatus.Allocation); d == sameMeaning || d == reformatted {
+	if d, _ := compareFormat(status.Allocation, oldStatus.Allocation); d.onlyFormat() {
 		status.Allocation = oldStatus.Allocation.DeepCopy()
 	}
 	if len(status.Devices) > len(oldStatus.Allocation.Devices.Results) {

@@ -45,6 +45,9 @@ const (
 	otherMeaning
 )
 
+// onlyFormat returns true if nobody can have meant to change anything.
+func (d difference) onlyFormat() bool { return d == sameMeaning || d == reformatted }
+
 // compareFormat compares a part of an object with what is stored. It also returns whether there was
 // JSON to compare. All that comes before it in the part is the same then.
 func compareFormat[T any](part, stored T) (result difference, compared bool) {

@@ -30,7 +30,7 @@ import (
 // parameters were stored with spaces, as clients in Python send them: a patch and most clients format JSON
 // anew. The spec is immutable, so nobody meant to change it.
 func KeepSpecFormat(spec, oldSpec *resource.ResourceClaimSpec) {
-	if d, compared := compareFormat(spec, oldSpec); compared && (d == sameMeaning || d == reformatted) {
+	if d, _ := compareFormat(spec, oldSpec); d.onlyFormat() {
 		*spec = *oldSpec.DeepCopy()
 	}
 }
