@@ -25,6 +25,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
 	"k8s.io/utils/ptr"
@@ -32,17 +33,18 @@ import (
 	"kubernetes-dra/cmd/kubectl-dra/pkg/view"
 )
 
-// usesExtended returns true if the pod asks for extended resources, or what looks like one.
+// extendedRequests are what the pod asks for of extended resources, or what looks like one.
+func extendedRequests(pod *corev1.Pod) corev1.ResourceList {
+	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
+	maps.DeleteFunc(requests, func(name corev1.ResourceName, quantity resource.Quantity) bool {
+		return !strings.Contains(string(name), "/") || quantity.IsZero()
+	})
+	return requests
+}
+
+// usesExtended returns true if the pod has a claim for extended resources, or may need one.
 func usesExtended(pod *corev1.Pod) bool {
-	if pod.Status.ExtendedResourceClaimStatus != nil {
-		return true
-	}
-	for name := range resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{}) {
-		if strings.Contains(string(name), "/") {
-			return true
-		}
-	}
-	return false
+	return pod.Status.ExtendedResourceClaimStatus != nil || len(extendedRequests(pod)) > 0
 }
 
 // addExtended adds the claim for extended resources of the pod (KEP-5004): the one that the scheduler has made, or
@@ -57,12 +59,9 @@ func (d *diagnosis) addExtended() {
 		return
 	}
 	claim := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: d.pod.Namespace}}
-	requests := resourcehelper.PodRequests(d.pod, resourcehelper.PodResourcesOptions{})
+	requests := extendedRequests(d.pod)
 	for _, name := range slices.Sorted(maps.Keys(requests)) {
 		quantity := requests[name]
-		if !strings.Contains(string(name), "/") || quantity.IsZero() {
-			continue
-		}
 		if !d.s.Sees(view.Classes, view.Nodes) {
 			// Neither whether there is a class, nor whether a device plugin offers it.
 			d.maybeExtended = true
