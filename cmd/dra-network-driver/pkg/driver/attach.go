@@ -136,6 +136,9 @@ func (d *Driver) attachAll(ctx context.Context, claims []*Claim, sandbox Sandbox
 		for _, device := range claim.Devices {
 			attached, err := d.attach(ctx, claim, device, sandbox)
 			if err != nil {
+				if w != nil && ctx.Err() == nil {
+					d.hasFailed(claim, device, w.since)
+				}
 				return fail(fmt.Sprintf("not attached, because another device of pod %s failed", sandbox.PodName),
 					fmt.Errorf("network device %s of claim %s/%s: %w", device.Name, claim.Namespace, claim.Name, err))
 			}
@@ -159,34 +162,53 @@ func (d *Driver) attachAll(ctx context.Context, claims []*Claim, sandbox Sandbox
 const (
 	// rest is how many times as long as the runtime had to wait for a network that network is left alone.
 	rest = 10
-	// forgetLate is after which time it does not count anymore that a network was late.
-	forgetLate = time.Hour
+	// forgetTrouble is after which time it does not count anymore that a network was late, or failed.
+	forgetTrouble = time.Hour
 )
 
-// lateness is that of a network whose plugins were not done in time, and have not been since.
-type lateness struct {
+// troubled is a network, of one namespace or of all.
+type troubled struct {
+	namespace string
+	network   [sha256.Size]byte
+}
+
+// trouble is that of a network whose plugins were not done in time, or failed, and have not worked since.
+type trouble struct {
 	times       int
 	last, until time.Time
 }
 
 // wasLate remembers the networks for whose plugins somebody has waited since then, and does not any longer.
-// Once can happen on a busy node. After that, a tenant whose pods fail again and again takes a tenth of the
-// time from all other pods of the node at most.
 func (d *Driver) wasLate(since time.Time, condition func(*Attachment) bool) {
 	d.mutex.Lock()
 	defer d.mutex.Unlock()
-	now := d.Clock.Now()
-	maps.DeleteFunc(d.late, func(_ [sha256.Size]byte, l lateness) bool { return now.Sub(l.last) > forgetLate })
 	for _, device := range d.unfinishedLocked(condition) {
-		network := sha256.Sum256(device.Network)
-		l := d.late[network]
-		l.times++
-		l.last = now
-		if l.times > 1 {
-			l.until = now.Add(rest * now.Sub(since))
-		}
-		d.late[network] = l
+		d.restsLocked("", device, since)
 	}
+}
+
+// hasFailed remembers the network of a device for which somebody has waited since then, in vain. A tenant can make
+// plugins fail, for instance with more pods than addresses. So pods of other namespaces are not refused for that.
+func (d *Driver) hasFailed(claim *Claim, device *Device, since time.Time) {
+	d.mutex.Lock()
+	defer d.mutex.Unlock()
+	d.restsLocked(claim.Namespace, device, since)
+}
+
+// restsLocked leaves the network of a device alone, for ten times as long as somebody has waited. Once can happen
+// on a busy node. After that, pods that fail again and again take a tenth of the time from all other pods of the
+// node at most.
+func (d *Driver) restsLocked(namespace string, device *Device, since time.Time) {
+	now := d.Clock.Now()
+	maps.DeleteFunc(d.troubles, func(_ troubled, t trouble) bool { return now.Sub(t.last) > forgetTrouble })
+	key := troubled{namespace, sha256.Sum256(device.Network)}
+	t := d.troubles[key]
+	t.times++
+	t.last = now
+	if t.times > 1 {
+		t.until = now.Add(rest * now.Sub(since))
+	}
+	d.troubles[key] = t
 }
 
 // unfinishedLocked returns devices for which plugins run, or should.
@@ -211,24 +233,31 @@ func (d *Driver) checkRest(namespace string, names []string) error {
 			continue
 		}
 		for _, device := range claim.Devices {
-			if rest := d.restLocked(device); rest > 0 {
-				return fmt.Errorf("network device %s of claim %s/%s: its network did not answer in time a moment ago, and other pods have to wait meanwhile: it is tried again after %s", device.Name, claim.Namespace, claim.Name, rest.Round(time.Second))
+			if rest := d.restLocked("", device); rest > 0 {
+				return fmt.Errorf("network device %s of claim %s/%s: its network did not answer in time a moment ago, and other pods have to wait meanwhile: it is tried again after %s", device.Name, claim.Namespace, claim.Name, roundUp(rest))
+			}
+			if rest := d.restLocked(namespace, device); rest > 0 {
+				return fmt.Errorf("network device %s of claim %s/%s: CNI ADD of its network failed a moment ago for pods of this namespace, and other pods have to wait meanwhile: it is tried again after %s", device.Name, claim.Namespace, claim.Name, roundUp(rest))
 			}
 		}
 	}
 	return nil
 }
 
-// restLocked returns for how long the network of a device is left alone.
-func (d *Driver) restLocked(device *Device) time.Duration {
-	return d.late[sha256.Sum256(device.Network)].until.Sub(d.Clock.Now())
+// restLocked returns for how long the network of a device is left alone, in a namespace or, without one, in all.
+func (d *Driver) restLocked(namespace string, device *Device) time.Duration {
+	return d.troubles[troubled{namespace, sha256.Sum256(device.Network)}].until.Sub(d.Clock.Now())
+}
+
+func roundUp(duration time.Duration) time.Duration {
+	return (duration + time.Second - 1).Truncate(time.Second)
 }
 
 // isLate returns true if plugins run for a network that is left alone.
 func (d *Driver) isLate(condition func(*Attachment) bool) bool {
 	d.mutex.Lock()
 	defer d.mutex.Unlock()
-	return slices.ContainsFunc(d.unfinishedLocked(condition), func(device *Device) bool { return d.restLocked(device) > 0 })
+	return slices.ContainsFunc(d.unfinishedLocked(condition), func(device *Device) bool { return d.restLocked("", device) > 0 })
 }
 
 // claimNames returns the names of the claims that a pod uses, in its order: the
@@ -432,7 +461,9 @@ func (d *Driver) added(claim *Claim, device *Device, result cnitypes.Result) err
 	}
 	err = d.change(claim, func() {
 		a.Phase, a.Result = Added, encoded
-		delete(d.late, sha256.Sum256(device.Network))
+		for _, namespace := range []string{"", claim.Namespace} {
+			delete(d.troubles, troubled{namespace, sha256.Sum256(device.Network)})
+		}
 		device.Ready = d.ready(device.Ready, metav1.ConditionTrue, ReasonAttached, fmt.Sprintf("interface %s of pod %s", a.InterfaceName, a.PodName))
 		claim.Reported = true
 	})

@@ -43,7 +43,6 @@ package driver
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"maps"
@@ -155,8 +154,8 @@ type Driver struct {
 	missing map[string]Sandbox
 	// ending are the sandboxes that are being disconnected, until the channel is closed.
 	ending map[string]*ending
-	// late are networks that pods had to wait for too long.
-	late map[[sha256.Size]byte]lateness
+	// troubles are those of networks for which pods had to wait, in vain.
+	troubles map[troubled]trouble
 	// running is what plugins do for a claim.
 	running map[types.UID]string
 	// checks end a CHECK when somebody else needs the claim.
@@ -187,7 +186,7 @@ func New(options Options) (*Driver, error) {
 		complete: sets.New[string](),
 		ours:     sets.New[string](),
 		ending:   make(map[string]*ending),
-		late:     make(map[[sha256.Size]byte]lateness),
+		troubles: make(map[troubled]trouble),
 		running:  make(map[types.UID]string),
 		checks:   make(map[types.UID]context.CancelFunc),
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(

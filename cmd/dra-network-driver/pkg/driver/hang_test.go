@@ -110,7 +110,7 @@ func (n *node) othersGoOn(second *resourceapi.ResourceClaim) {
 	}
 }
 
-// late calls a function for which the container runtime waits in vain for 1.5 s, because a command hangs.
+// late calls a function for which the container runtime waits in vain for a second, because a command hangs.
 func (n *node) late(call string, f func(context.Context) error) error {
 	n.t.Helper()
 	ctx, cancel := context.WithCancel(n.ctx)
@@ -118,7 +118,7 @@ func (n *node) late(call string, f func(context.Context) error) error {
 	result := make(chan error, 1)
 	go func() { result <- f(ctx) }()
 	n.hanging(call)
-	n.clock.Step(1500 * time.Millisecond)
+	n.clock.Step(time.Second)
 	cancel()
 	return <-result
 }
@@ -168,7 +168,7 @@ func TestNetworkRests(t *testing.T) {
 	hangs()
 
 	for _, name := range []string{"hangs", "same"} {
-		expectError(t, attach(name)(n.ctx), "did not answer in time a moment ago", "tried again after 15s")
+		expectError(t, attach(name)(n.ctx), "did not answer in time a moment ago", "tried again after 10s")
 	}
 	if len(n.cni.calls) > 0 {
 		t.Errorf("it was tried again at once: %q", n.cni.calls)
@@ -184,7 +184,7 @@ func TestNetworkRests(t *testing.T) {
 	if err := detach("same")(n.ctx); err != nil {
 		t.Fatal(err)
 	}
-	n.clock.Step(15 * time.Second)
+	n.clock.Step(10 * time.Second)
 	for _, name := range []string{"same", "hangs"} {
 		if err := attach(name)(n.ctx); err != nil {
 			t.Error(err)
@@ -192,7 +192,7 @@ func TestNetworkRests(t *testing.T) {
 	}
 
 	lateAgain := func() {
-		n.wasLate(n.clock.Now().Add(-1500*time.Millisecond), func(a *Attachment) bool { return a.PodName == "hangs" })
+		n.wasLate(n.clock.Now().Add(-time.Second), func(a *Attachment) bool { return a.PodName == "hangs" })
 	}
 	// Also if it is the former sandbox that does not end, or the pod.
 	goOn := n.hang("DEL hangs")
@@ -202,7 +202,7 @@ func TestNetworkRests(t *testing.T) {
 	expectError(t, n.AttachInTime(n.ctx, again), "did not answer in time a moment ago")
 	goOn()
 	n.Wait()
-	n.clock.Step(15 * time.Second)
+	n.clock.Step(10 * time.Second)
 	n.mustAttach(again)
 
 	goOn = n.hang("DEL hangs")
@@ -216,11 +216,66 @@ func TestNetworkRests(t *testing.T) {
 	goOn()
 	n.Wait()
 	n.expectInterfaces("other/other")
-	n.clock.Step(2 * forgetLate)
-	n.wasLate(n.clock.Now(), func(*Attachment) bool { return false })
-	if len(n.Driver.late) > 0 {
-		t.Errorf("it remembers %v", n.Driver.late)
+	n.clock.Step(2 * forgetTrouble)
+	n.hasFailed(&Claim{}, &Device{}, n.clock.Now())
+	if len(n.troubles) != 1 {
+		t.Errorf("it remembers %v", n.troubles)
 	}
+}
+
+// TestFailingNetworkRests checks that plugins that fail keep other pods of the node waiting for a tenth of the time
+// at most, however many pods of a tenant want their network. Another tenant with that network does not notice.
+func TestFailingNetworkRests(t *testing.T) {
+	n := newNode(t)
+	sandboxes := map[string]Sandbox{}
+	for i, name := range []string{"fails", "same", "tenant"} {
+		claim, pod, sandbox := n.newClaim(name, fmt.Sprintf("net-%d", i)), n.newPod(name, name), n.newSandbox(name, name)
+		if name == "tenant" {
+			claim.Namespace, pod.Namespace, sandbox.PodNamespace = name, name, name
+			n.pods[name+"/"+name] = pod
+		}
+		n.mustPrepare(claim)
+		sandboxes[name] = sandbox
+	}
+	attach := func(name string, want ...string) {
+		t.Helper()
+		n.cni.calls = nil
+		err := n.AttachInTime(n.ctx, sandboxes[name])
+		if want == nil && err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if want != nil {
+			expectError(t, err, want...)
+		}
+	}
+	n.cni.duringAdd = func() { n.clock.Step(200 * time.Millisecond) }
+	const failed = "no addresses are left"
+	fail := func() {
+		t.Helper()
+		n.cni.addErr = errors.New(failed)
+		attach("fails", failed)
+		n.cni.addErr = nil
+	}
+	// Once does not count, nor does twice with a success in between.
+	fail()
+	attach("same")
+	if err := n.DetachInTime(n.ctx, "same"); err != nil {
+		t.Error(err)
+	}
+	fail()
+	fail()
+	for _, name := range []string{"fails", "same"} {
+		attach(name, "CNI ADD of its network failed a moment ago for pods of this namespace", "tried again after 2s")
+	}
+	if len(n.cni.calls) > 0 {
+		t.Errorf("it was tried again at once: %q", n.cni.calls)
+	}
+	n.clock.Step(1900 * time.Millisecond)
+	attach("fails", "tried again after 1s")
+	attach("tenant")
+	n.clock.Step(100 * time.Millisecond)
+	attach("fails")
+	n.expectInterfaces("fails/net1", "tenant/net1")
 }
 
 // TestCheckHangs checks that a CHECK that does not answer keeps nobody waiting: neither

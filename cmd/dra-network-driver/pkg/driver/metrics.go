@@ -25,6 +25,7 @@ import (
 // Metrics of the driver.
 type Metrics struct {
 	cniDuration  *prometheus.HistogramVec
+	runtimeWait  *prometheus.HistogramVec
 	statusWrites *prometheus.CounterVec
 	attachments  prometheus.Gauge
 	nriConnected prometheus.Gauge
@@ -40,6 +41,11 @@ func NewMetrics(registry prometheus.Registerer) *Metrics {
 			Help:    "Time that the CNI plugins of a network took, by command (ADD, CHECK, DEL) and result (success, error).",
 			Buckets: prometheus.ExponentialBuckets(0.01, 2, 12),
 		}, []string{"command", "result"}),
+		runtimeWait: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "dra_network_runtime_wait_seconds",
+			Help:    "Time that the container runtime waited for the driver, and with it all pods of the node, by request (RunPodSandbox, CreateContainer, StopPodSandbox).",
+			Buckets: prometheus.ExponentialBuckets(0.001, 2, 13),
+		}, []string{"request"}),
 		statusWrites: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "dra_network_status_writes_total",
 			Help: "Writes of the status of a claim, by result (success, gone, dropped, forbidden, invalid, error).",
@@ -57,7 +63,7 @@ func NewMetrics(registry prometheus.Registerer) *Metrics {
 		Name: "dra_network_published_devices",
 		Help: "Devices of this node that the API server has in ResourceSlices of the driver.",
 	})
-	registry.MustRegister(m.cniDuration, m.statusWrites, m.attachments, m.nriConnected, m.publishedDevices)
+	registry.MustRegister(m.cniDuration, m.runtimeWait, m.statusWrites, m.attachments, m.nriConnected, m.publishedDevices)
 	return m
 }
 

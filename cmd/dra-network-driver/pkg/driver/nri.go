@@ -217,23 +217,23 @@ func (s *session) Synchronize(_ context.Context, pods []*api.PodSandbox, _ []*ap
 // RunPodSandbox is called when a pod has its network namespace, before any of
 // its containers. An error makes the runtime discard the sandbox.
 func (s *session) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) error {
-	ctx, cancel := s.inTime(ctx)
-	defer cancel()
+	ctx, done := s.inTime(ctx, "RunPodSandbox")
+	defer done()
 	return s.driver.AttachInTime(ctx, sandboxOf(pod))
 }
 
 // CreateContainer is called before each container of a pod. If something is missing,
 // because the driver did not hear of the sandbox in time, then this is the last chance.
 func (s *session) CreateContainer(ctx context.Context, pod *api.PodSandbox, _ *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
-	ctx, cancel := s.inTime(ctx)
-	defer cancel()
+	ctx, done := s.inTime(ctx, "CreateContainer")
+	defer done()
 	return nil, nil, s.driver.AttachInTime(ctx, sandboxOf(pod))
 }
 
 // StopPodSandbox is called before the network namespace is removed.
 func (s *session) StopPodSandbox(ctx context.Context, pod *api.PodSandbox) error {
-	ctx, cancel := s.inTime(ctx)
-	defer cancel()
+	ctx, done := s.inTime(ctx, "StopPodSandbox")
+	defer done()
 	return s.driver.DetachInTime(ctx, pod.GetId())
 }
 
@@ -243,10 +243,15 @@ func (s *session) RemovePodSandbox(ctx context.Context, pod *api.PodSandbox) err
 	return s.StopPodSandbox(ctx, pod)
 }
 
-// inTime is the context of a request. It ends while there is still time for the answer:
-// one that comes too late is not read, and the pod starts.
-func (s *session) inTime(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(klog.NewContext(ctx, klog.FromContext(s.ctx)), s.timeout()*3/4)
+// inTime is the context of a request, until done is called. It ends while there is still time for the answer: one
+// that comes too late is not read, and the pod starts. The other half is for other pods, which wait meanwhile.
+func (s *session) inTime(ctx context.Context, request string) (_ context.Context, done func()) {
+	start := time.Now()
+	ctx, cancel := context.WithTimeout(klog.NewContext(ctx, klog.FromContext(s.ctx)), s.timeout()/2)
+	return ctx, func() {
+		cancel()
+		s.driver.Metrics.runtimeWait.WithLabelValues(request).Observe(time.Since(start).Seconds())
+	}
 }
 
 func sandboxOf(pod *api.PodSandbox) Sandbox {

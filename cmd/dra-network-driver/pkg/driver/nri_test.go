@@ -31,6 +31,7 @@ import (
 	"github.com/containerd/nri/pkg/api"
 	"github.com/containerd/nri/pkg/net/multiplex"
 	"github.com/containerd/ttrpc"
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 // fakeRuntime is the container runtime's side of one NRI connection.
@@ -272,5 +273,25 @@ func TestStaticPods(t *testing.T) {
 		if got := sandboxOf(pod).Static; got != want {
 			t.Errorf("%q: %v", source, got)
 		}
+	}
+}
+
+// TestRuntimeWaits checks that a request leaves half of the runtime's time to other pods, and that it is counted.
+func TestRuntimeWaits(t *testing.T) {
+	n := newNode(t)
+	s := &session{NRI: NewNRI(n.Driver, ""), ctx: n.ctx, timeout: func() time.Duration { return 2 * time.Second }}
+	start := time.Now()
+	ctx, done := s.inTime(n.ctx, "RunPodSandbox")
+	if deadline, ok := ctx.Deadline(); !ok || deadline.After(time.Now().Add(time.Second)) || deadline.Before(start.Add(time.Second)) {
+		t.Errorf("started at %s, and has to be done at %s", start, deadline)
+	}
+	done()
+	if ctx.Err() == nil {
+		t.Error("the context goes on")
+	}
+	counted := make(chan prometheus.Metric, 2)
+	n.Metrics.runtimeWait.Collect(counted)
+	if len(counted) != 1 {
+		t.Errorf("%d kinds of requests are counted", len(counted))
 	}
 }
