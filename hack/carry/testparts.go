@@ -214,11 +214,11 @@ func faultsPart(_ context.Context, r *testRun) ([]testrun.Job, error) {
 	}, func(ctx context.Context) error { return subcommand(ctx, "build", "--release", r.Release.Name) })
 }
 
-// driversPart runs dra-driver-check against several drivers.
+// driversPart runs dra-driver-check against several drivers, and measures what pods of one driver cost others.
 func driversPart(_ context.Context, r *testRun) ([]testrun.Job, error) {
 	return r.clusterTests(testplan.ClusterPackage, testrun.Job{
 		Env:   []string{"DRIVER_CHECK=true"},
-		Flags: []string{"timeout=60m"}, Only: []string{"TestDriverCheck"},
+		Flags: []string{"timeout=90m"}, Only: []string{"TestDriverCheck", "TestNetworkBystander"},
 	}, func(ctx context.Context) error { return subcommand(ctx, "build", "--release", r.Release.Name) })
 }
 

@@ -45,6 +45,9 @@ const exampleDriver = "gpu.example.com"
 // checkedPods is what fits on a machine that does other things, too.
 const checkedPods = 20
 
+// manyPods is more than upstream lets share a claim, and what dra-driver-check asks for by default.
+const manyPods = 300
+
 // TestDriverCheck runs dra-driver-check as a driver's author does, against the test driver, upstream's
 // example driver, ours for networks, and one that looks for pods where there are none. What is
 // skipped, and what fails, is in docs/drivers.md.
@@ -55,28 +58,12 @@ func TestDriverCheck(t *testing.T) {
 	onRealNode(t)
 	const probe = `--probe=[ -n "$DRA_CLAIM" ]`
 	testDriver := func(t *testing.T, name string, args ...string) *env {
-		t.Parallel()
 		e := newEnv(t)
 		e.deployDriver(name, append([]string{shared.Own("driver"), "--driver-name=" + name, "--node-name=" + cluster.RealNode, "--devices=8",
 			"--data-dir=/var/lib/kubelet/plugins/" + name, "--cdi-dir=/run/cdi", "--ready-file=/tmp/ready"}, args...), "test -e /tmp/ready")
 		return e
 	}
-	t.Run("test-driver", func(t *testing.T) {
-		const driver = "good.example.com"
-		testDriver(t, driver).driverCheck(driver, map[string]string{"exclusive": "skip", "status": "skip"}, probe)
-	})
-	// Drivers that look for pods in the list refuse a claim without any, or do nothing and report success.
-	for _, does := range []string{"refuse", "ignore"} {
-		t.Run(does, func(t *testing.T) {
-			driver := does + ".example.com"
-			testDriver(t, driver, "--without-pod="+does).driverCheck(driver,
-				map[string]string{"workload": "fail", "workload-turns": "fail", "custom-consumer": "fail"}, probe,
-				"--patience=1m", "--only=slices,access,pod,generated,two-claims,shared,workload,workload-turns,custom-consumer,mixed-consumers")
-		})
-	}
-
-	t.Run("example-driver", func(t *testing.T) {
-		t.Parallel()
+	exampleDriverEnv := func(t *testing.T) *env {
 		e := newEnv(t)
 		if err := tools.Build(e.ctx, repo, []string{"dra-example-driver"}, t.Logf); err != nil {
 			t.Fatal(err)
@@ -90,8 +77,46 @@ func TestDriverCheck(t *testing.T) {
 				t.Log(err)
 			}
 		})
-		e.driverCheck(exampleDriver, map[string]string{"exclusive": "skip", "status": "skip"},
-			"--probe=env | grep GPU_DEVICE_",
+		return e
+	}
+	const exampleProbe = "--probe=env | grep GPU_DEVICE_"
+
+	// Alone on the node, before those that run at the same time.
+	many := []string{"--pods=" + strconv.Itoa(manyPods), "--only=workload,workload-turns"}
+	sawMany := func(t *testing.T, notes string) {
+		t.Helper()
+		if want := strconv.Itoa(manyPods) + " pods on node"; !strings.Contains(notes, want) {
+			t.Errorf("want %s, got %s", want, notes)
+		}
+	}
+	t.Run("test-driver-many-pods", func(t *testing.T) {
+		const driver = "many.example.com"
+		sawMany(t, testDriver(t, driver).driverCheck(driver, map[string]string{}, append(many, probe)...))
+	})
+	t.Run("example-driver-many-pods", func(t *testing.T) {
+		sawMany(t, exampleDriverEnv(t).driverCheck(exampleDriver, map[string]string{}, append(many, exampleProbe)...))
+	})
+
+	t.Run("test-driver", func(t *testing.T) {
+		t.Parallel()
+		const driver = "good.example.com"
+		testDriver(t, driver).driverCheck(driver, map[string]string{"exclusive": "skip", "status": "skip"}, probe)
+	})
+	// Drivers that look for pods in the list refuse a claim without any, or do nothing and report success.
+	for _, does := range []string{"refuse", "ignore"} {
+		t.Run(does, func(t *testing.T) {
+			t.Parallel()
+			driver := does + ".example.com"
+			testDriver(t, driver, "--without-pod="+does).driverCheck(driver,
+				map[string]string{"workload": "fail", "workload-turns": "fail", "custom-consumer": "fail"}, probe,
+				"--patience=1m", "--only=slices,access,pod,generated,two-claims,shared,workload,workload-turns,custom-consumer,mixed-consumers")
+		})
+	}
+
+	t.Run("example-driver", func(t *testing.T) {
+		t.Parallel()
+		exampleDriverEnv(t).driverCheck(exampleDriver, map[string]string{"exclusive": "skip", "status": "skip"},
+			exampleProbe,
 			// It has no readiness probe, so it depends on who is faster.
 			"--skip=ready")
 	})
@@ -184,13 +209,13 @@ subjects: [{kind: ServiceAccount, name: %[1]s, namespace: %[1]s}]
 }
 
 // driverCheck is for a driver that deployDriver has started.
-func (e *env) driverCheck(driver string, other map[string]string, args ...string) {
+func (e *env) driverCheck(driver string, other map[string]string, args ...string) (notes string) {
 	e.Helper()
-	e.checkDriver(driver, driver, e.namespace+"/app=driver", e.namespace+"/"+e.namespace, other, args...)
+	return e.checkDriver(driver, driver, e.namespace+"/app=driver", e.namespace+"/"+e.namespace, other, args...)
 }
 
-// checkDriver runs the program. All checks have to pass, but for those with another verdict.
-func (e *env) checkDriver(driver, class, selector, account string, other map[string]string, args ...string) {
+// checkDriver runs the program, and returns what the checks note. All have to pass, but for those with another verdict.
+func (e *env) checkDriver(driver, class, selector, account string, other map[string]string, args ...string) (notes string) {
 	e.Helper()
 	var stdout, stderr bytes.Buffer
 	cmd := command.New(genericiooptions.IOStreams{Out: &stdout, ErrOut: io.MultiWriter(&stderr, e.Output())})
@@ -207,6 +232,7 @@ func (e *env) checkDriver(driver, class, selector, account string, other map[str
 	parseJSON(e.T, stdout.String(), &report)
 	got, failed := map[string]string{}, 0
 	for _, r := range report.Results {
+		notes += strings.Join(r.Notes, "\n") + "\n"
 		e.Logf("%s: %s, %.1f s. %s %s", r.Check, r.Verdict, r.Seconds, r.Reason, strings.Join(r.Notes, "; "))
 		if r.Verdict != "pass" {
 			got[r.Check] = r.Verdict
@@ -230,4 +256,5 @@ func (e *env) checkDriver(driver, class, selector, account string, other map[str
 	if len(got) >= len(report.Results) {
 		e.Error("no check has passed")
 	}
+	return notes
 }

@@ -42,7 +42,13 @@ const untilTold = `echo "claim=$DRA_CLAIM device=$DRA_DEVICE_DEVICE"; until [ -e
 // pods returns those of a Job by name.
 func (e *env) pods(job string) map[string]*corev1.Pod {
 	e.Helper()
-	list, err := e.CoreV1().Pods(e.namespace).List(e.ctx, metav1.ListOptions{LabelSelector: cluster.JobLabel + "=" + job})
+	return e.podsWith(cluster.JobLabel + "=" + job)
+}
+
+// podsWith returns the pods with a label.
+func (e *env) podsWith(selector string) map[string]*corev1.Pod {
+	e.Helper()
+	list, err := e.CoreV1().Pods(e.namespace).List(e.ctx, metav1.ListOptions{LabelSelector: selector})
 	if err != nil {
 		e.Fatal(err)
 	}

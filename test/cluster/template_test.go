@@ -38,8 +38,14 @@ const whichDevice = `echo "$DRA_CLAIM $DRA_DEVICE_DEVICE"; until [ -e /tmp/end ]
 // template creates a ResourceClaimTemplate from which one claim is generated for each Job.
 func (e *env) template(name, class string) {
 	e.Helper()
+	e.templateFor(name, class, "batch", "jobs")
+}
+
+// templateFor creates one from which a claim is generated for each object of that kind.
+func (e *env) templateFor(name, class, group, resource string) {
+	e.Helper()
 	claim := e.Claim(name, class, nil).Object["spec"].(map[string]any)
-	claim["reservedFor"] = map[string]any{"apiGroup": "batch", "resource": "jobs"}
+	claim["reservedFor"] = map[string]any{"apiGroup": group, "resource": resource}
 	object := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "resource.k8s.io/" + e.Version, "kind": "ResourceClaimTemplate",
 		"metadata": map[string]any{"name": name}, "spec": map[string]any{"spec": claim},
@@ -159,6 +165,19 @@ func TestTemplatesOnRealNode(t *testing.T) {
 	e.claimGone(firstClaim)
 	e.claimGone(thirdClaim)
 	e.prepared()
+}
+
+// onlyClaim is the name of the one claim of the namespace.
+func (e *env) onlyClaim() string {
+	e.Helper()
+	list, err := e.Claims(e.namespace).List(e.ctx, metav1.ListOptions{})
+	if err != nil {
+		e.Fatal(err)
+	}
+	if len(list.Items) != 1 {
+		e.Fatalf("want one claim, got %d: %+v", len(list.Items), list.Items)
+	}
+	return list.Items[0].GetName()
 }
 
 // claimGone waits until a claim does not exist anymore.

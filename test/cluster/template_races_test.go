@@ -1,0 +1,178 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package cluster
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"kubernetes-dra/hack/pkg/cluster"
+)
+
+// TestTemplateQuota has a namespace whose quota lets no claim in, and a Job of many pods that needs one. Few Events
+// say so, a namespace beside it is served meanwhile, and when the quota is raised all pods run with one claim.
+func TestTemplateQuota(t *testing.T) {
+	t.Parallel()
+	const pods = 200
+	e := newEnv(t)
+	class := e.devices(2, "simulated")
+	e.template("shared", class)
+	const claims = corev1.ResourceName("count/resourceclaims.resource.k8s.io")
+	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "claims"}, Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{claims: resource.MustParse("0")}}}
+	if _, err := e.CoreV1().ResourceQuotas(e.namespace).Create(e.ctx, quota, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	// The quota controller computes what is in use before the quota holds.
+	e.eventually("the quota is in force", func() error {
+		got, err := e.CoreV1().ResourceQuotas(e.namespace).Get(e.ctx, quota.Name, metav1.GetOptions{})
+		if _, known := got.Status.Used[claims]; err == nil && !known {
+			err = errors.New("it is not")
+		}
+		return err
+	})
+	job := e.job("large", pods, templatePod("shared"), nil)
+	exceeded := func() (events, pods int) {
+		list, err := e.CoreV1().Events(e.namespace).List(e.ctx, metav1.ListOptions{FieldSelector: "involvedObject.kind=Pod"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		about := map[string]bool{}
+		for _, event := range list.Items {
+			if strings.Contains(event.Message, "exceeded quota") {
+				events++
+				about[event.InvolvedObject.Name] = true
+			}
+		}
+		return events, len(about)
+	}
+	e.eventually("Events say that the quota is exceeded", func() error {
+		n, err := e.CountPods(e.ctx, e.namespace, cluster.JobLabel+"=large")
+		if err == nil && n.All < pods {
+			err = fmt.Errorf("%d pods", n.All)
+		}
+		if events, _ := exceeded(); err == nil && events == 0 {
+			err = errors.New("none does")
+		}
+		return err
+	})
+
+	// Somebody else does not wait for it.
+	other := &env{T: t, Client: e.Client, ctx: e.ctx, namespace: e.namespace + "-other"}
+	if err := e.NewNamespace(e.ctx, other.namespace); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { other.kubectlDeleteNames("namespaces", other.namespace) })
+	other.template("shared", class)
+	served := other.job("small", 20, templatePod("shared"), nil)
+	other.running("small", 20)
+	other.reservedFor(other.onlyClaim(), served)
+
+	time.Sleep(10 * time.Second) // for Events that should not come
+	if events, about := exceeded(); about > 20 {
+		t.Errorf("%d Events about %d pods say that the quota is exceeded", events, about)
+	}
+	if _, err := e.CoreV1().ResourceQuotas(e.namespace).Patch(e.ctx, quota.Name, types.MergePatchType, fmt.Appendf(nil, `{"spec":{"hard":{%q:"1"}}}`, claims), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	e.running("large", pods)
+	e.reservedFor(e.onlyClaim(), job)
+}
+
+// TestTemplateAdopted deletes a StatefulSet without its pods, and creates it again. The new one adopts them. Their
+// claim and its device stay theirs for as long as one of them runs. New pods get the claim of the new StatefulSet.
+func TestTemplateAdopted(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	class := e.devices(2, "simulated")
+	e.templateFor("shared", class, "apps", "statefulsets")
+	labels := map[string]string{"app": "db"}
+	spec := templatePod("shared")
+	spec.RestartPolicy = corev1.RestartPolicyAlways
+	create := func() cluster.Consumer {
+		set := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: "db"}, Spec: appsv1.StatefulSetSpec{
+			Replicas: new(int32(3)), PodManagementPolicy: appsv1.ParallelPodManagement, ServiceName: "db",
+			Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: spec},
+		}}
+		set, err := e.AppsV1().StatefulSets(e.namespace).Create(e.ctx, set, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return cluster.Consumer{APIGroup: "apps", Resource: "statefulsets", Name: set.Name, UID: set.UID}
+	}
+	first := create()
+	e.runningPods("app=db", 3)
+	claim := e.onlyClaim()
+	device := e.reservedFor(claim, first).Devices[0]
+	before := e.podsWith("app=db")
+
+	orphan := metav1.DeletePropagationOrphan
+	if err := e.AppsV1().StatefulSets(e.namespace).Delete(e.ctx, "db", metav1.DeleteOptions{PropagationPolicy: &orphan}); err != nil {
+		t.Fatal(err)
+	}
+	e.eventually("the StatefulSet is gone", func() error {
+		_, err := e.AppsV1().StatefulSets(e.namespace).Get(e.ctx, "db", metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return cmp.Or(err, errors.New("it is not"))
+	})
+	second := create()
+	e.eventually("the new StatefulSet has adopted the pods", func() error {
+		for name, pod := range e.podsWith("app=db") {
+			if owner := metav1.GetControllerOf(pod); owner == nil || owner.UID != second.UID || pod.UID != before[name].UID {
+				return fmt.Errorf("pod %s of %v", name, owner)
+			}
+		}
+		return nil
+	})
+	time.Sleep(5 * time.Second) // for a release that should not come
+	got, err := e.GetClaim(e.ctx, e.namespace, claim)
+	if err != nil || !slices.Contains(got.Devices, device) {
+		t.Fatalf("its pods run, and the claim has %+v, %v", got, err)
+	}
+
+	for name := range before {
+		e.deletePod(name)
+	}
+	e.eventually("all pods are new and run", func() error {
+		pods := e.podsWith("app=db")
+		for name, pod := range pods {
+			if pod.UID == before[name].UID || pod.Status.Phase != corev1.PodRunning {
+				return fmt.Errorf("pod %s is %s", name, pod.Status.Phase)
+			}
+		}
+		if len(pods) != 3 {
+			return fmt.Errorf("%d pods", len(pods))
+		}
+		return nil
+	})
+	e.claimGone(claim)
+	e.reservedFor(e.onlyClaim(), second)
+}
