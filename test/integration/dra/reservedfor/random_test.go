@@ -17,6 +17,7 @@ limitations under the License.
 package reservedfor
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand"
@@ -303,13 +304,22 @@ func (r *randomRun) workload(s *slot) metav1.Object {
 	r.Helper()
 	var obj metav1.Object
 	var err error
-	switch s.kind {
-	case jobs:
-		obj, err = r.Client().BatchV1().Jobs(r.ns).Get(r, s.name, metav1.GetOptions{})
-	case deployments:
-		obj, err = r.Client().AppsV1().Deployments(r.ns).Get(r, s.name, metav1.GetOptions{})
-	default:
-		obj, err = r.Client().AppsV1().StatefulSets(r.ns).Get(r, s.name, metav1.GetOptions{})
+	get := func() {
+		switch s.kind {
+		case jobs:
+			obj, err = r.Client().BatchV1().Jobs(r.ns).Get(r, s.name, metav1.GetOptions{})
+		case deployments:
+			obj, err = r.Client().AppsV1().Deployments(r.ns).Get(r, s.name, metav1.GetOptions{})
+		default:
+			obj, err = r.Client().AppsV1().StatefulSets(r.ns).Get(r, s.name, metav1.GetOptions{})
+		}
+	}
+	get()
+	// Without an answer, nothing is known. HTTP/2 ends a stream now and then on a busy machine, and client-go does
+	// not try again then.
+	if broken := (*url.Error)(nil); errors.As(err, &broken) {
+		r.Logf("once more: %v", err)
+		get()
 	}
 	if !r.expected(err, "get workload") {
 		return nil
