@@ -50,7 +50,7 @@ func TestNetworkBystander(t *testing.T) {
 	}
 	onRealNode(t)
 	e := newEnv(t)
-	e.deployNetworkDriver("--devices=" + strconv.Itoa(2*failingPods))
+	e.deployNetworkDriver("--devices=128")
 	manifest, err := shared.NetworkExample(e.Version)
 	if err != nil {
 		t.Fatal(err)
@@ -72,7 +72,7 @@ func TestNetworkBystander(t *testing.T) {
 			e.networkPod(fmt.Sprintf("%s-%d", name, i), class)
 		}
 		e.eventually(fmt.Sprintf("%d pods fail", failingPods), func() error {
-			events, err := e.CoreV1().Events(e.namespace).List(e.ctx, metav1.ListOptions{FieldSelector: "reason=FailedCreatePodSandBox"})
+			events, err := e.CoreV1().Events(e.namespace).List(e.ctx, metav1.ListOptions{FieldSelector: "reason=FailedAttachNetworkDevice"})
 			if err != nil {
 				return err
 			}
@@ -131,12 +131,14 @@ func (e *env) bystanders(name string) (restart func()) {
 	e.Helper()
 	const folder = "/run/bystanders"
 	var pods []string
-	account, kind := false, corev1.HostPathDirectoryOrCreate
+	account, grace, kind := false, int64(1), corev1.HostPathDirectoryOrCreate
 	for i := range bystanders {
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-bystander-%d", name, i)}, Spec: corev1.PodSpec{
 			NodeSelector:                 map[string]string{cluster.TypeLabel: "real"},
 			AutomountServiceAccountToken: &account,
-			Volumes:                      []corev1.Volume{{Name: "started", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: folder, Type: &kind}}}},
+			// The container has to end before the next one starts.
+			TerminationGracePeriodSeconds: &grace,
+			Volumes:                       []corev1.Volume{{Name: "started", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: folder, Type: &kind}}}},
 			Containers: []corev1.Container{{
 				Name: "main", Image: cluster.ShellImage, ImagePullPolicy: corev1.PullIfNotPresent,
 				Command:      []string{"sh", "-c", fmt.Sprintf("cut -d ' ' -f 1 /proc/uptime >>%s/%s-%d; exec sleep 1000000", folder, name, i)},
@@ -154,6 +156,12 @@ func (e *env) bystanders(name string) (restart func()) {
 			e.Error(err)
 		}
 	})
+	if name == "undisturbed" {
+		// What an interrupted test has left.
+		if _, err := shared.RunInNode(e.ctx, "rm", "-rf", folder); err != nil {
+			e.Fatal(err)
+		}
+	}
 	for _, pod := range pods {
 		e.userRuns(pod)
 	}

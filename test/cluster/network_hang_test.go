@@ -79,9 +79,8 @@ func TestNetworkHangs(t *testing.T) {
 
 	e.networkPod("during-add", "slow-network")
 	e.says("during-add", cluster.NetworkDriverName, "interface net1: CNI ADD was not done within the time that the container runtime waits")
-	// containerd has got an answer while it waited for one. Otherwise it would have
-	// disconnected the driver, and the kubelet would not know the reason.
-	e.says("during-add", "kubelet", "not done within the time that the container runtime waits")
+	// The sandbox stays, and the container waits for its interface.
+	e.says("during-add", "kubelet", "unresolvable CDI devices")
 	// While the lock is held, a process that was not ended stays.
 	e.eventually("the CHECK that did not answer was ended", func() error {
 		runs, err := e.pluginRuns("CNI_COMMAND=CHECK", "K8S_POD_NAME=victim;")

@@ -611,6 +611,7 @@ func (d *Driver) DetachInTime(ctx context.Context, sandboxID string) error {
 
 // Detach disconnects everything from a sandbox that ends.
 func (d *Driver) Detach(ctx context.Context, sandboxID string) error {
+	d.endLater(sandboxID)
 	d.mutex.Lock()
 	d.complete.Delete(sandboxID)
 	delete(d.missing, sandboxID)

@@ -215,11 +215,17 @@ func (s *session) Synchronize(_ context.Context, pods []*api.PodSandbox, _ []*ap
 }
 
 // RunPodSandbox is called when a pod has its network namespace, before any of
-// its containers. An error makes the runtime discard the sandbox.
+// its containers. An error makes the runtime discard the sandbox, unless all containers wait anyway.
 func (s *session) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) error {
 	ctx, done := s.inTime(ctx, "RunPodSandbox")
 	defer done()
-	return s.driver.AttachInTime(ctx, sandboxOf(pod))
+	sandbox := sandboxOf(pod)
+	err := s.driver.AttachInTime(ctx, sandbox)
+	if err != nil && s.driver.AttachLater(s.ctx, sandbox) {
+		klog.FromContext(s.ctx).Info("Containers wait for their network devices", "pod", klog.KRef(sandbox.PodNamespace, sandbox.PodName), "err", err)
+		return nil
+	}
+	return err
 }
 
 // CreateContainer is called before each container of a pod. If something is missing,
@@ -227,7 +233,11 @@ func (s *session) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) error 
 func (s *session) CreateContainer(ctx context.Context, pod *api.PodSandbox, _ *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
 	ctx, done := s.inTime(ctx, "CreateContainer")
 	defer done()
-	return nil, nil, s.driver.AttachInTime(ctx, sandboxOf(pod))
+	sandbox := sandboxOf(pod)
+	if s.driver.IsLater(sandbox.ID) {
+		return nil, nil, fmt.Errorf("the network devices of pod %s/%s are not attached yet: its Events say why", sandbox.PodNamespace, sandbox.PodName)
+	}
+	return nil, nil, s.driver.AttachInTime(ctx, sandbox)
 }
 
 // StopPodSandbox is called before the network namespace is removed.

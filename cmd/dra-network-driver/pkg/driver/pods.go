@@ -86,11 +86,20 @@ func onlyClaims(obj any) (any, error) {
 	if !ok {
 		return obj, nil
 	}
+	claimsOf := func(containers []v1.Container) (only []v1.Container) {
+		for _, container := range containers {
+			only = append(only, v1.Container{Resources: v1.ResourceRequirements{Claims: container.Resources.Claims}})
+		}
+		return only
+	}
 	return &v1.Pod{
 		TypeMeta:   pod.TypeMeta,
 		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion},
-		Spec:       v1.PodSpec{NodeName: pod.Spec.NodeName, ResourceClaims: pod.Spec.ResourceClaims},
-		Status:     v1.PodStatus{ResourceClaimStatuses: pod.Status.ResourceClaimStatuses, ExtendedResourceClaimStatus: pod.Status.ExtendedResourceClaimStatus},
+		Spec: v1.PodSpec{
+			NodeName: pod.Spec.NodeName, ResourceClaims: pod.Spec.ResourceClaims,
+			InitContainers: claimsOf(pod.Spec.InitContainers), Containers: claimsOf(pod.Spec.Containers),
+		},
+		Status: v1.PodStatus{ResourceClaimStatuses: pod.Status.ResourceClaimStatuses, ExtendedResourceClaimStatus: pod.Status.ExtendedResourceClaimStatus},
 	}, nil
 }
 

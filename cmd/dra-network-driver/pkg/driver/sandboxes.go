@@ -22,10 +22,13 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
+	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	"k8s.io/klog/v2"
 )
 
@@ -105,6 +108,125 @@ func (d *Driver) attachMissing(ctx context.Context) []func() {
 		})
 	}
 	return work
+}
+
+const (
+	// minLater is when a sandbox whose containers wait is attached again for the first time, and maxLater the
+	// most that is waited after a failure.
+	minLater, maxLater = time.Second, 30 * time.Second
+)
+
+// AttachLater attaches a sandbox in the background, until it works or the sandbox ends. It returns false, and does
+// nothing, unless no container of the pod can be created before that. A sandbox that is refused instead costs all pods
+// of the node more: the kubelet makes another one every few seconds.
+func (d *Driver) AttachLater(ctx context.Context, sandbox Sandbox) bool {
+	short, cancel := context.WithTimeout(ctx, podWait)
+	defer cancel()
+	pod, err := d.Pods.Get(short, sandbox.PodNamespace, sandbox.PodName, sandbox.PodUID)
+	if err != nil || !d.holdsContainers(pod) {
+		return false
+	}
+	ctx, end := context.WithCancel(ctx)
+	d.mutex.Lock()
+	d.later[sandbox.ID] = end
+	d.mutex.Unlock()
+	d.background.Go(func() {
+		defer d.endLater(sandbox.ID)
+		for wait := minLater; ; wait = min(2*wait, maxLater) {
+			select {
+			case <-d.Clock.After(wait):
+			case <-ctx.Done():
+				return
+			}
+			if !d.NetNSExists(sandbox.NetNS) || d.attachNow(ctx, sandbox) {
+				return
+			}
+		}
+	})
+	return true
+}
+
+// attachNow attaches a sandbox for which nobody waits but its containers. Plugins run for one such sandbox of a
+// namespace at a time, whatever their number.
+func (d *Driver) attachNow(ctx context.Context, sandbox Sandbox) bool {
+	unlock, err := d.laterLocks.lock(ctx, sandbox.PodNamespace, nil)
+	if err != nil {
+		return false
+	}
+	defer unlock()
+	logger := klog.FromContext(ctx).WithValues("pod", klog.KRef(sandbox.PodNamespace, sandbox.PodName))
+	if err := d.Attach(ctx, sandbox); err != nil {
+		logger.V(2).Info("Attaching a pod whose containers wait, will try again", "err", err)
+		return false
+	}
+	if !d.IsLater(sandbox.ID) {
+		// It has ended in the meantime, and whoever said so may have found nothing.
+		if err := d.Detach(context.WithoutCancel(ctx), sandbox.ID); err != nil {
+			logger.Error(err, "Cleaning up after a pod that ended, will try again")
+		}
+	}
+	return true
+}
+
+// IsLater returns true if a sandbox is attached in the background, and is not yet.
+func (d *Driver) IsLater(sandboxID string) bool {
+	d.mutex.Lock()
+	defer d.mutex.Unlock()
+	return d.later[sandboxID] != nil
+}
+
+// endLater gives up attaching a sandbox in the background.
+func (d *Driver) endLater(sandboxID string) {
+	d.mutex.Lock()
+	defer d.mutex.Unlock()
+	if end := d.later[sandboxID]; end != nil {
+		end()
+		delete(d.later, sandboxID)
+	}
+}
+
+// holdsContainers returns true if each container of a pod waits for all of the pod's network devices, because it
+// lists their claims: the [Gate] is closed until they are attached, also while the driver is not there.
+func (d *Driver) holdsContainers(pod *v1.Pod) bool {
+	ours := func(name string) []*Claim { return d.claimsByName(pod.Namespace, []string{name}) }
+	containers := slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers)
+	held := false
+	for i := range pod.Spec.ResourceClaims {
+		entry := &pod.Spec.ResourceClaims[i]
+		name, _, err := resourceclaim.Name(pod, entry)
+		if err != nil {
+			return false
+		}
+		if name == nil || len(ours(*name)) == 0 {
+			continue
+		}
+		// With a request, it would get only some of the devices.
+		starts := func(container v1.Container) bool {
+			return !slices.Contains(container.Resources.Claims, v1.ResourceClaim{Name: entry.Name})
+		}
+		if slices.ContainsFunc(containers, starts) || d.isOpenFor(ours(*name), pod.UID) {
+			return false
+		}
+		held = len(containers) > 0
+	}
+	if extended := pod.Status.ExtendedResourceClaimStatus; extended != nil && len(ours(extended.ResourceClaimName)) > 0 {
+		return false
+	}
+	return held
+}
+
+// isOpenFor returns true if devices of the claims are attached to another pod, for which the gate is open.
+func (d *Driver) isOpenFor(claims []*Claim, pod types.UID) bool {
+	d.mutex.Lock()
+	defer d.mutex.Unlock()
+	for _, claim := range claims {
+		for _, device := range claim.Devices {
+			if a := device.Attachment; a != nil && a.PodUID != pod {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // parallel runs all functions, some of them at a time.
