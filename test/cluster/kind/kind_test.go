@@ -118,8 +118,8 @@ func (s *subject) removeAtEnd(name string) {
 	})
 }
 
-// TestKind builds a node image and a cluster, in which the pods of a Job share a claim on both nodes. It
-// installs the network driver, and removes it. Then it runs our specs of upstream's suite.
+// TestKind builds a node image and a cluster, in which the pods of a Job share a claim on both nodes. Then
+// it runs our specs of upstream's suite.
 func TestKind(t *testing.T) {
 	s := newSubject(t)
 	s.offline = s.startEngine()
@@ -152,7 +152,6 @@ func TestKind(t *testing.T) {
 		s.Errorf("%v after\n%s", err, out.String())
 	}
 	t.Logf("the demo:\n%s", out.String())
-	s.networkDriver(client.Version)
 	s.runSpecs()
 }
 

@@ -27,6 +27,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // Pod says what is special in a pod. The rest is that of the user's template.
@@ -142,21 +143,46 @@ func (c *Case) Start(suffix string, p Pod, claims ...string) string {
 // StartJob creates a Job with pods, so many of which run at once.
 func (c *Case) StartJob(suffix string, pods, atOnce int, p Pod, claim string) *batchv1.Job {
 	none, all, parallel := int32(0), int32(pods), int32(atOnce)
+	template := c.podTemplate(p, []string{claim})
+	for i := range template.Spec.Containers {
+		if probe := template.Spec.Containers[i].ReadinessProbe; probe != nil {
+			// A few each second, whatever the number of pods.
+			probe.PeriodSeconds = max(probe.PeriodSeconds, all/5)
+		}
+	}
 	job, err := c.Kube.BatchV1().Jobs(c.Namespace).Create(c.ctx, &batchv1.Job{
 		ObjectMeta: metav1.ObjectMeta{Name: c.Name(suffix), Labels: c.Labels()},
-		Spec:       batchv1.JobSpec{Completions: &all, Parallelism: &parallel, BackoffLimit: &none, Template: c.podTemplate(p, []string{claim})},
+		Spec:       batchv1.JobSpec{Completions: &all, Parallelism: &parallel, BackoffLimit: &none, Template: template},
 	}, metav1.CreateOptions{})
 	c.Must(err)
 	return job
 }
 
-// JobPods waits until all pods of a Job are in a phase.
+// RunJob lets a Job run so many pods at once, and waits for that. It starts some at a time: a container runtime
+// that is asked for hundreds gives some of them up, whatever the driver does.
+func (c *Case) RunJob(job *batchv1.Job, pods int) {
+	const atOnce = 25
+	for n := min(atOnce, pods); ; n = min(n+atOnce, pods) {
+		patched, err := c.Kube.BatchV1().Jobs(c.Namespace).Patch(c.ctx, job.Name, types.MergePatchType, fmt.Appendf(nil, `{"spec":{"parallelism":%d}}`, n), metav1.PatchOptions{})
+		c.Must(err)
+		c.JobPods(patched, corev1.PodRunning)
+		if n == pods {
+			return
+		}
+	}
+}
+
+// JobPods waits until the pods of a Job are in a phase: those that run at once, or all that have succeeded.
 func (c *Case) JobPods(job *batchv1.Job, phase corev1.PodPhase) {
-	what := fmt.Sprintf("all %d pods of the Job are %s", *job.Spec.Completions, phase)
+	want := *job.Spec.Completions
+	if phase == corev1.PodRunning {
+		want = *job.Spec.Parallelism
+	}
+	what := fmt.Sprintf("%d pods of the Job are %s", want, phase)
 	c.Must(c.countdown(c.ctx, what, func(ctx context.Context) (int, error) {
 		pods, err := c.Kube.CoreV1().Pods(c.Namespace).List(ctx, metav1.ListOptions{LabelSelector: batchv1.JobNameLabel + "=" + job.Name})
 		// A pod that has a sandbox is half way.
-		left := 2 * int(*job.Spec.Completions)
+		left := 2 * int(want)
 		if err != nil {
 			return left, err
 		}

@@ -79,8 +79,8 @@ var sharedChecks = []check.Check{
 			}
 			c.Note("%d pods on node %s, of the %d that were asked for", pods, c.Node(), c.Pods)
 			claim := c.NewClaimWith("claim", nil, c.Job("job"))
-			job := c.StartJob("job", pods, pods, check.Pod{}, claim)
-			c.JobPods(job, corev1.PodRunning)
+			job := c.StartJob("job", pods, 1, check.Pod{}, claim)
+			c.RunJob(job, pods)
 			reservedOnce(c, claim, job.UID)
 			background := metav1.DeletePropagationBackground
 			c.Must(c.Kube.BatchV1().Jobs(c.Namespace).Delete(c.Context(), job.Name, metav1.DeleteOptions{PropagationPolicy: &background}))
