@@ -218,7 +218,7 @@ func faultsPart(_ context.Context, r *testRun) ([]testrun.Job, error) {
 func driversPart(_ context.Context, r *testRun) ([]testrun.Job, error) {
 	return r.clusterTests(testplan.ClusterPackage, testrun.Job{
 		Env:   []string{"DRIVER_CHECK=true"},
-		Flags: []string{"timeout=90m"}, Only: []string{"TestDriverCheck", "TestNetworkBystander"},
+		Flags: []string{"timeout=90m"}, Only: []string{"TestDriverCheck", "TestNetworkBystander", "TestDowngradeIdle"},
 	}, func(ctx context.Context) error { return subcommand(ctx, "build", "--release", r.Release.Name) })
 }
 

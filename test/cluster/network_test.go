@@ -235,6 +235,7 @@ func (e *env) deployNetworkDriver(args ...string) {
 		level += "\n        - " + arg
 	}
 	manifest = e.replace(manifest, "- --v=2", level)
+	start := time.Now()
 	e.kubectlApply(manifest)
 	e.Cleanup(func() {
 		if e.Failed() {
@@ -245,6 +246,7 @@ func (e *env) deployNetworkDriver(args ...string) {
 		e.kubectlDelete(manifest)
 	})
 	e.networkDriverIsReady()
+	e.Logf("the network driver is ready %s after kubectl apply", time.Since(start).Round(100*time.Millisecond))
 }
 
 // uninstallNetworkDriver checks that nothing is left when the manifest is deleted: no slice, which the kubelet
