@@ -140,9 +140,9 @@ func (c *Case) Start(suffix string, p Pod, claims ...string) string {
 	return pod.Name
 }
 
-// StartJob creates a Job with pods, so many of which run at once.
-func (c *Case) StartJob(suffix string, pods, atOnce int, p Pod, claim string) *batchv1.Job {
-	none, all, parallel := int32(0), int32(pods), int32(atOnce)
+// StartJob creates a Job with pods, which run one after the other.
+func (c *Case) StartJob(suffix string, pods int, p Pod, claim string) *batchv1.Job {
+	none, one, all := int32(0), int32(1), int32(pods)
 	template := c.podTemplate(p, []string{claim})
 	for i := range template.Spec.Containers {
 		if probe := template.Spec.Containers[i].ReadinessProbe; probe != nil {
@@ -152,7 +152,7 @@ func (c *Case) StartJob(suffix string, pods, atOnce int, p Pod, claim string) *b
 	}
 	job, err := c.Kube.BatchV1().Jobs(c.Namespace).Create(c.ctx, &batchv1.Job{
 		ObjectMeta: metav1.ObjectMeta{Name: c.Name(suffix), Labels: c.Labels()},
-		Spec:       batchv1.JobSpec{Completions: &all, Parallelism: &parallel, BackoffLimit: &none, Template: template},
+		Spec:       batchv1.JobSpec{Completions: &all, Parallelism: &one, BackoffLimit: &none, Template: template},
 	}, metav1.CreateOptions{})
 	c.Must(err)
 	return job

@@ -79,7 +79,7 @@ var sharedChecks = []check.Check{
 			}
 			c.Note("%d pods on node %s, of the %d that were asked for", pods, c.Node(), c.Pods)
 			claim := c.NewClaimWith("claim", nil, c.Job("job"))
-			job := c.StartJob("job", pods, 1, check.Pod{}, claim)
+			job := c.StartJob("job", pods, check.Pod{}, claim)
 			c.RunJob(job, pods)
 			reservedOnce(c, claim, job.UID)
 			background := metav1.DeletePropagationBackground
@@ -95,7 +95,7 @@ var sharedChecks = []check.Check{
 		Run: func(c *check.Case) {
 			const turns = 3
 			claim := c.NewClaimWith("claim", nil, c.Job("job"))
-			job := c.StartJob("job", turns, 1, check.Pod{Ends: true}, claim)
+			job := c.StartJob("job", turns, check.Pod{Ends: true}, claim)
 			c.JobPods(job, corev1.PodSucceeded)
 			c.Free(claim)
 		},

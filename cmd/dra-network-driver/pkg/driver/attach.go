@@ -233,11 +233,12 @@ func (d *Driver) checkRest(namespace string, names []string) error {
 			continue
 		}
 		for _, device := range claim.Devices {
-			if rest := d.restLocked("", device); rest > 0 {
-				return fmt.Errorf("network device %s of claim %s/%s: its network did not answer in time a moment ago, and other pods have to wait meanwhile: it is tried again after %s", device.Name, claim.Namespace, claim.Name, roundUp(rest))
+			what, rest := "its network did not answer in time a moment ago", d.restLocked("", device)
+			if rest <= 0 {
+				what, rest = "CNI ADD of its network failed a moment ago for pods of this namespace", d.restLocked(namespace, device)
 			}
-			if rest := d.restLocked(namespace, device); rest > 0 {
-				return fmt.Errorf("network device %s of claim %s/%s: CNI ADD of its network failed a moment ago for pods of this namespace, and other pods have to wait meanwhile: it is tried again after %s", device.Name, claim.Namespace, claim.Name, roundUp(rest))
+			if rest > 0 {
+				return fmt.Errorf("network device %s of claim %s/%s: %s, and other pods have to wait meanwhile: it is tried again after %s", device.Name, claim.Namespace, claim.Name, what, roundUp(rest))
 			}
 		}
 	}

@@ -19,6 +19,7 @@ package driver
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -165,20 +166,13 @@ func TestWaitingPodEnds(t *testing.T) {
 			n.tick("ADD", func() bool { return n.called("hanging ADD "+pod.Id+"/net1") > 0 })
 		case "the end of ADD":
 			n.setAddError(nil)
-			ended := make(chan struct{})
+			var ended atomic.Bool
 			n.cni.duringAdd = func() {
 				n.cni.duringAdd = nil
 				n.endLater(pod.Id)
-				close(ended)
+				ended.Store(true)
 			}
-			n.tick("ADD", func() bool {
-				select {
-				case <-ended:
-					return true
-				default:
-					return false
-				}
-			})
+			n.tick("ADD", ended.Load)
 			n.Wait()
 			n.expectInterfaces()
 			return

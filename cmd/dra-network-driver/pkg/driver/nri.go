@@ -215,7 +215,8 @@ func (s *session) Synchronize(_ context.Context, pods []*api.PodSandbox, _ []*ap
 }
 
 // RunPodSandbox is called when a pod has its network namespace, before any of
-// its containers. An error makes the runtime discard the sandbox, unless all containers wait anyway.
+// its containers. An error makes the runtime discard the sandbox. There is none if all
+// containers wait anyway.
 func (s *session) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) error {
 	ctx, done := s.inTime(ctx, "RunPodSandbox")
 	defer done()

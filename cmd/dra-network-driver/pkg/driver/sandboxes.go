@@ -197,14 +197,18 @@ func (d *Driver) holdsContainers(pod *v1.Pod) bool {
 		if err != nil {
 			return false
 		}
-		if name == nil || len(ours(*name)) == 0 {
+		if name == nil {
+			continue
+		}
+		claims := ours(*name)
+		if len(claims) == 0 {
 			continue
 		}
 		// With a request, it would get only some of the devices.
 		starts := func(container v1.Container) bool {
 			return !slices.Contains(container.Resources.Claims, v1.ResourceClaim{Name: entry.Name})
 		}
-		if slices.ContainsFunc(containers, starts) || d.isOpenFor(ours(*name), pod.UID) {
+		if slices.ContainsFunc(containers, starts) || d.isOpenFor(claims, pod.UID) {
 			return false
 		}
 		held = len(containers) > 0
