@@ -18,6 +18,7 @@ package cluster
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"strings"
 	"testing"
@@ -56,11 +57,7 @@ func TestDowngradeIdle(t *testing.T) {
 	for i := 1; i < idleClaims; i++ {
 		name := fmt.Sprintf("idle-%d", i)
 		e.claim(name, class, consumer)
-		e.changeStatus(name, "kube-scheduler", func(status map[string]any) {
-			for field, value := range runtime.DeepCopyJSON(allocated) {
-				status[field] = value
-			}
-		})
+		e.changeStatus(name, "kube-scheduler", func(status map[string]any) { maps.Copy(status, runtime.DeepCopyJSON(allocated)) })
 	}
 	start := time.Now()
 	out, err := e.downgrade("--apply")

@@ -129,7 +129,15 @@ func TestNetworkBystander(t *testing.T) {
 // API server for.
 func (e *env) bystanders(name string) (restart func()) {
 	e.Helper()
-	const folder = "/run/bystanders"
+	folder := "/run/bystanders/" + name
+	remove := func(ctx context.Context) {
+		e.Helper()
+		if _, err := shared.RunInNode(ctx, "rm", "-rf", folder); err != nil {
+			e.Error(err)
+		}
+	}
+	remove(e.ctx) // what an interrupted test has left
+	e.Cleanup(func() { remove(context.WithoutCancel(e.ctx)) })
 	var pods []string
 	account, grace, kind := false, int64(1), corev1.HostPathDirectoryOrCreate
 	for i := range bystanders {
@@ -141,7 +149,7 @@ func (e *env) bystanders(name string) (restart func()) {
 			Volumes:                       []corev1.Volume{{Name: "started", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: folder, Type: &kind}}}},
 			Containers: []corev1.Container{{
 				Name: "main", Image: cluster.ShellImage, ImagePullPolicy: corev1.PullIfNotPresent,
-				Command:      []string{"sh", "-c", fmt.Sprintf("cut -d ' ' -f 1 /proc/uptime >>%s/%s-%d; exec sleep 1000000", folder, name, i)},
+				Command:      []string{"sh", "-c", fmt.Sprintf("cut -d ' ' -f 1 /proc/uptime >>%s/%d; exec sleep 1000000", folder, i)},
 				VolumeMounts: []corev1.VolumeMount{{Name: "started", MountPath: folder}},
 			}},
 		}}
@@ -150,24 +158,12 @@ func (e *env) bystanders(name string) (restart func()) {
 		}
 		pods = append(pods, pod.Name)
 	}
-	e.Cleanup(func() {
-		// The context of the test has ended.
-		if _, err := shared.RunInNode(context.Background(), "rm", "-rf", folder); err != nil {
-			e.Error(err)
-		}
-	})
-	if name == "undisturbed" {
-		// What an interrupted test has left.
-		if _, err := shared.RunInNode(e.ctx, "rm", "-rf", folder); err != nil {
-			e.Fatal(err)
-		}
-	}
 	for _, pod := range pods {
 		e.userRuns(pod)
 	}
 	starts := func(i int) []string {
 		e.Helper()
-		out, err := shared.RunInNode(e.ctx, "cat", fmt.Sprintf("%s/%s-%d", folder, name, i))
+		out, err := shared.RunInNode(e.ctx, "cat", fmt.Sprintf("%s/%d", folder, i))
 		if err != nil {
 			e.Fatal(err)
 		}

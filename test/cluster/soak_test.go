@@ -139,11 +139,12 @@ func (w *workloads) usage() map[string]usage {
 	return all
 }
 
-func (w *workloads) number(text string) int {
-	w.Helper()
+// number is a value of a metric.
+func (e *env) number(text string) int {
+	e.Helper()
 	f, err := strconv.ParseFloat(text, 64)
 	if err != nil {
-		w.Fatal(err)
+		e.Fatal(err)
 	}
 	return int(f)
 }

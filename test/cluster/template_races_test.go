@@ -20,8 +20,8 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -110,26 +110,19 @@ func TestTemplateQuota(t *testing.T) {
 	e.reservedFor(e.onlyClaim(), job)
 }
 
+// refusedClaim counts them: Prometheus has the labels of a metric in the order of the alphabet.
+var refusedClaim = regexp.MustCompile(`(?m)^apiserver_request_total\{code="403",.*resource="resourceclaims",.*verb="POST",.*\} (\S+)$`)
+
 // refusedClaims is how many claims the API server has forbidden somebody to create.
 func (e *env) refusedClaims() int {
 	e.Helper()
-	metrics, err := e.CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(e.ctx)
+	metrics, err := shared.Metrics(e.ctx, cluster.APIServer)
 	if err != nil {
 		e.Fatal(err)
 	}
 	count := 0
-	for line := range strings.Lines(string(metrics)) {
-		labels, value, _ := strings.Cut(strings.TrimSpace(line), "} ")
-		if !strings.HasPrefix(labels, "apiserver_request_total{") {
-			continue
-		}
-		if strings.Contains(labels, `code="403"`) && strings.Contains(labels, `resource="resourceclaims"`) && strings.Contains(labels, `verb="POST"`) {
-			n, err := strconv.ParseFloat(value, 64)
-			if err != nil {
-				e.Fatal(err)
-			}
-			count += int(n)
-		}
+	for _, match := range refusedClaim.FindAllStringSubmatch(metrics, -1) {
+		count += e.number(match[1])
 	}
 	return count
 }
@@ -188,21 +181,12 @@ func TestTemplateAdopted(t *testing.T) {
 		t.Fatalf("its pods run, and the claim has %+v, %v", got, err)
 	}
 
-	for name := range before {
+	old := map[types.UID]bool{}
+	for name, pod := range before {
+		old[pod.UID] = true
 		e.deletePod(name)
 	}
-	e.eventually("all pods are new and run", func() error {
-		pods := e.podsWith("app=db")
-		for name, pod := range pods {
-			if pod.UID == before[name].UID || pod.Status.Phase != corev1.PodRunning {
-				return fmt.Errorf("pod %s is %s", name, pod.Status.Phase)
-			}
-		}
-		if len(pods) != 3 {
-			return fmt.Errorf("%d pods", len(pods))
-		}
-		return nil
-	})
+	e.runningAgain("app=db", 3, old)
 	e.claimGone(claim)
 	e.reservedFor(e.onlyClaim(), second)
 }
