@@ -370,10 +370,10 @@ func ending(pod *corev1.Pod) string {
 	return text
 }
 
-// CountPods counts pods with a label.
+// CountPods counts the pods with a label that there are now. The API server has that in its cache, too.
 func (c *Client) CountPods(ctx context.Context, namespace, selector string) (PodCounts, error) {
 	var n PodCounts
-	pods, err := c.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: selector, ResourceVersion: "0"})
+	pods, err := c.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
 	if err != nil {
 		return n, err
 	}

@@ -261,19 +261,21 @@ func (s *story) end(ctx context.Context) error {
 	}
 	var gone time.Time
 	err := s.until(ctx, func() (string, error) {
-		counts, err := s.CountPods(ctx, namespace, cluster.JobLabel+"="+job)
-		if err != nil {
-			return err.Error(), nil
-		}
+		// First the claim: pods that are gone when it is looked at must not count.
 		status, err := s.GetClaim(ctx, namespace, claim)
 		if err != nil {
 			return err.Error(), nil
 		}
+		counts, err := s.CountPods(ctx, namespace, cluster.JobLabel+"="+job)
+		if err != nil {
+			return err.Error(), nil
+		}
+		// A pod that has ended uses nothing. A kubelet may need a while until it removes it.
+		if users := counts.All - counts.Ended; users > 0 && status.Free() {
+			return "", fmt.Errorf("the devices are free although %d pods have not ended", users)
+		}
 		if counts.All > 0 {
-			if status.Free() {
-				err = fmt.Errorf("the devices are free although %d pods are still there", counts.All)
-			}
-			return fmt.Sprintf("%d pods are left", counts.All), err
+			return fmt.Sprintf("%d pods are left", counts.All), nil
 		}
 		if gone.IsZero() {
 			gone = time.Now()
