@@ -44,19 +44,7 @@ func TestTemplateQuota(t *testing.T) {
 	e := newEnv(t)
 	class := e.devices(2, "simulated")
 	e.template("shared", class)
-	const claims = corev1.ResourceName("count/resourceclaims.resource.k8s.io")
-	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "claims"}, Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{claims: resource.MustParse("0")}}}
-	if _, err := e.CoreV1().ResourceQuotas(e.namespace).Create(e.ctx, quota, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	// The quota controller computes what is in use before the quota holds.
-	e.eventually("the quota is in force", func() error {
-		got, err := e.CoreV1().ResourceQuotas(e.namespace).Get(e.ctx, quota.Name, metav1.GetOptions{})
-		if _, known := got.Status.Used[claims]; err == nil && !known {
-			err = errors.New("it is not")
-		}
-		return err
-	})
+	e.noClaims()
 	before := e.refusedClaims()
 	job := e.job("large", pods, templatePod("shared"), nil)
 	exceeded := func() (events, pods int) {
@@ -84,16 +72,7 @@ func TestTemplateQuota(t *testing.T) {
 		return err
 	})
 
-	// Somebody else does not wait for it.
-	other := &env{T: t, Client: e.Client, ctx: e.ctx, namespace: e.namespace + "-other"}
-	if err := e.NewNamespace(e.ctx, other.namespace); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { other.kubectlDeleteNames("namespaces", other.namespace) })
-	other.template("shared", class)
-	served := other.job("small", 20, templatePod("shared"), nil)
-	other.running("small", 20)
-	other.reservedFor(other.onlyClaim(), served)
+	e.servesOthers(class)
 
 	time.Sleep(10 * time.Second) // for Events that should not come
 	events, about := exceeded()
@@ -103,11 +82,96 @@ func TestTemplateQuota(t *testing.T) {
 	if creates > 10 || about > 10 {
 		t.Error("want both to be few")
 	}
-	if _, err := e.CoreV1().ResourceQuotas(e.namespace).Patch(e.ctx, quota.Name, types.MergePatchType, fmt.Appendf(nil, `{"spec":{"hard":{%q:"1"}}}`, claims), metav1.PatchOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	e.moreClaims(1)
 	e.running("large", pods)
 	e.reservedFor(e.onlyClaim(), job)
+}
+
+// claimQuota limits how many claims a namespace has.
+const claimQuota = corev1.ResourceName("count/resourceclaims.resource.k8s.io")
+
+// noClaims lets nobody create claims in the namespace.
+func (e *env) noClaims() {
+	e.Helper()
+	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "claims"}, Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{claimQuota: resource.MustParse("0")}}}
+	if _, err := e.CoreV1().ResourceQuotas(e.namespace).Create(e.ctx, quota, metav1.CreateOptions{}); err != nil {
+		e.Fatal(err)
+	}
+	// The quota controller computes what is in use before the quota holds.
+	e.eventually("the quota is in force", func() error {
+		got, err := e.CoreV1().ResourceQuotas(e.namespace).Get(e.ctx, quota.Name, metav1.GetOptions{})
+		if _, known := got.Status.Used[claimQuota]; err == nil && !known {
+			err = errors.New("it is not")
+		}
+		return err
+	})
+}
+
+// moreClaims raises that.
+func (e *env) moreClaims(n int) {
+	e.Helper()
+	patch := fmt.Appendf(nil, `{"spec":{"hard":{%q:"%d"}}}`, claimQuota, n)
+	if _, err := e.CoreV1().ResourceQuotas(e.namespace).Patch(e.ctx, "claims", types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		e.Fatal(err)
+	}
+}
+
+// servesOthers checks that a Job in another namespace gets its claim meanwhile.
+func (e *env) servesOthers(class string) {
+	e.Helper()
+	other := &env{T: e.T, Client: e.Client, ctx: e.ctx, namespace: e.namespace + "-other"}
+	if err := e.NewNamespace(e.ctx, other.namespace); err != nil {
+		e.Fatal(err)
+	}
+	e.Cleanup(func() { other.kubectlDeleteNames("namespaces", other.namespace) })
+	other.template("shared", class)
+	served := other.job("small", 20, templatePod("shared"), nil)
+	other.running("small", 20)
+	other.reservedFor(other.onlyClaim(), served)
+}
+
+// TestTemplateManyRefused has pods with 2,000 templates in a namespace whose quota lets no claim in. Trying again takes
+// a few requests per second. With room for one claim, one gets it.
+func TestTemplateManyRefused(t *testing.T) {
+	t.Parallel()
+	const pods, entries = 63, 32
+	e := newEnv(t)
+	class := e.devices(2, "simulated")
+	e.noClaims()
+	for i := range pods {
+		spec := templatePod("")
+		spec.ResourceClaims = nil
+		for j := range entries {
+			name := fmt.Sprintf("template-%d-%d", i, j)
+			e.templateFor(name, class, "", "pods")
+			spec.ResourceClaims = append(spec.ResourceClaims, corev1.PodResourceClaim{Name: fmt.Sprintf("claim-%d", j), ResourceClaimTemplateName: &name})
+		}
+		for j := range spec.Containers {
+			spec.Containers[j].Resources.Claims = nil
+		}
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("pod-%d", i)}, Spec: spec}
+		if _, err := e.CoreV1().Pods(e.namespace).Create(e.ctx, pod, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	start, before := time.Now(), e.refusedClaims()
+	e.servesOthers(class)
+	t.Logf("others were served after %s", time.Since(start).Round(time.Second/10))
+	time.Sleep(30 * time.Second)
+	creates, seconds := e.refusedClaims()-before, int(time.Since(start).Seconds())
+	t.Logf("claims were refused %d times in %d s", creates, seconds)
+	// The controller does five, if it does not wait for something else.
+	if creates == 0 || creates > 6*seconds+100 {
+		t.Error("want five per second")
+	}
+	e.moreClaims(1)
+	e.eventually("one claim is made", func() error {
+		list, err := e.Dynamic.Resource(e.Resource("resourceclaims")).Namespace(e.namespace).List(e.ctx, metav1.ListOptions{})
+		if err == nil && len(list.Items) != 1 {
+			err = fmt.Errorf("there are %d", len(list.Items))
+		}
+		return err
+	})
 }
 
 // refusedClaim counts them: Prometheus has the labels of a metric in the order of the alphabet.

@@ -18,6 +18,7 @@ package resourceclaim
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"time"
 
@@ -30,6 +31,7 @@ import (
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/features"
 )
@@ -106,6 +108,12 @@ func (ec *Controller) enqueuePodsWithoutClaim(logger klog.Logger, namespace stri
 			ec.enqueuePod(logger, pod, false)
 		}
 	}
+}
+
+// isClaimPending returns true for the error about a pod whose status does not have a claim yet. When it has it, then
+// the pod is processed again. Doing that because of the error would take the limited retries of all others.
+func isClaimPending(err error) bool {
+	return errors.Is(err, resourceclaim.ErrClaimNotFound)
 }
 
 // lacksClaim returns true if some claim has to be created for the pod.

@@ -96,6 +96,20 @@ func TestLacksClaim(t *testing.T) {
 	assert.False(t, lacksClaim(testPod))
 }
 
+// TestPresetNode ensures that there is no error about a pod with a node, only because its status has no claim
+// yet: retries because of errors are limited for the whole controller. The change of the status is enough.
+func TestPresetNode(t *testing.T) {
+	tCtx := ktesting.Init(t)
+	pod := waitingPod("waiting")
+	pod.Spec.NodeName = nodeName
+	client := createTestClient(pod, template)
+	ec := startFixesTest(tCtx, client)
+	tCtx.ExpectNoError(ec.syncHandler(tCtx, podKeyPrefix+testNamespace+"/"+pod.Name))
+	got, err := client.CoreV1().Pods(testNamespace).Get(tCtx, pod.Name, metav1.GetOptions{})
+	tCtx.ExpectNoError(err)
+	assert.Len(t, got.Status.ResourceClaimStatuses, 1)
+}
+
 // TestLateLabel ensures that pods without their claim are processed when their namespace gets a label.
 func TestLateLabel(t *testing.T) {
 	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.DRAAdminAccess, true)

@@ -137,6 +137,8 @@ type workloads struct {
 
 	// limiter is for looking up workloads which cannot be watched.
 	limiter *fairness.Limiter
+	// creations is for creating claims where others could not be created.
+	creations *fairness.Limiter
 
 	// users finds pods in the API server.
 	users *userLists
@@ -147,6 +149,8 @@ type workloads struct {
 	// generated contains claims which are being created for the consumers of pods, or were
 	// a short while ago.
 	generated map[types.NamespacedName]*generatedClaim
+	// failed has when such a claim of a namespace last could not be created. Old ones get removed.
+	failed map[string]time.Time
 	// mapperReset is when restMapper was last reset.
 	mapperReset time.Time
 }
@@ -172,6 +176,7 @@ func newWorkloads(features Features) *workloads {
 		informers:      make(map[schema.GroupResource]cache.SharedIndexInformer),
 		claims:         make(map[types.NamespacedName]*claimState),
 		generated:      make(map[types.NamespacedName]*generatedClaim),
+		failed:         make(map[string]time.Time),
 	}
 	w.setClock(clock.RealClock{})
 	if features.ReservedForWorkloads {
@@ -198,6 +203,7 @@ func (w *workloads) setClock(c clock.Clock) {
 	})
 	w.reports = newCache(c, reportKey.size)
 	w.limiter = fairness.NewLimiter(c, lookupsPerSecond)
+	w.creations = fairness.NewLimiter(c, failuresPerSecond)
 	w.users = newUserLists(c)
 }
 

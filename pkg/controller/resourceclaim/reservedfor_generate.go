@@ -55,6 +55,13 @@ const (
 	foreignInterval = 5 * time.Minute
 	// minGenerateBackOff is the time after the first failure.
 	minGenerateBackOff = time.Second
+	// failuresPerSecond limits the requests of namespaces where claims could not be created, for all of them
+	// together: many consumers whose claims a quota refuses must not take all requests of the client. An
+	// event may follow each.
+	failuresPerSecond = 5
+	// failureInterval is how long a namespace is such a one after a failure. A namespace with many of them
+	// has the next failure before that.
+	failureInterval = 10 * time.Second
 	// consumerGracePeriod is how old a pod must be before its user is told that an owner does
 	// not exist. Informers and the pod's author may need some time.
 	consumerGracePeriod = 30 * time.Second
@@ -200,8 +207,8 @@ func (ec *Controller) ensureGenerated(ctx context.Context, pod *v1.Pod, entry st
 	return ""
 }
 
-// createGenerated creates the claim. If that fails, then it returns a reason for telling users, and when
-// to try again if that is known.
+// createGenerated creates the claim if that makes sense now. If that fails, then it returns a reason for telling
+// users, and when to try again if that is known.
 func (ec *Controller) createGenerated(ctx context.Context, key types.NamespacedName, template *resourceapi.ResourceClaimTemplate, entry string, c *consumer) (reason string, delay time.Duration, finalErr error) {
 	status, err := ec.consumerStatus(ctx, c.workloadRef)
 	var deferred lookupDeferredError
@@ -217,7 +224,37 @@ func (ec *Controller) createGenerated(ctx context.Context, key types.NamespacedN
 		// garbage collector might remove the claim again and again.
 		return string(status.state), ec.workloads.retryInterval, errors.New("it " + status.explanation)
 	}
+	if wait := ec.workloads.beforeCreation(key.Namespace); wait > 0 {
+		return "", wait, errors.New("others of the namespace could not be created")
+	}
+	reason, delay, err = ec.storeGenerated(ctx, key, template, entry, c)
+	if err != nil {
+		ec.workloads.creationFailed(key.Namespace)
+	}
+	return reason, delay, err
+}
 
+// beforeCreation returns how long to wait before creating a claim, because others of the namespace could not be
+// created. Usually that is zero.
+func (w *workloads) beforeCreation(namespace string) time.Duration {
+	w.mutex.Lock()
+	defer w.mutex.Unlock()
+	if last, failed := w.failed[namespace]; !failed || w.clock.Since(last) >= failureInterval {
+		return 0
+	}
+	return w.creations.TryAccept(namespace)
+}
+
+// creationFailed must be called after that.
+func (w *workloads) creationFailed(namespace string) {
+	w.mutex.Lock()
+	defer w.mutex.Unlock()
+	maps.DeleteFunc(w.failed, func(_ string, last time.Time) bool { return w.clock.Since(last) >= failureInterval })
+	w.failed[namespace] = w.clock.Now()
+}
+
+// storeGenerated creates the claim, or finds that it exists. The results are those of createGenerated.
+func (ec *Controller) storeGenerated(ctx context.Context, key types.NamespacedName, template *resourceapi.ResourceClaimTemplate, entry string, c *consumer) (reason string, delay time.Duration, finalErr error) {
 	claims := claimClient(ec.kubeClient, key.Namespace)
 	claim, err := claims.Create(ctx, claimForConsumer(key, template, entry, c), metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {

@@ -39,6 +39,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	k8stesting "k8s.io/client-go/testing"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
+	"k8s.io/kubernetes/pkg/controller/resourceclaim/fairness"
 	"k8s.io/utils/ptr"
 )
 
@@ -415,6 +416,82 @@ func TestGenerateFailure(t *testing.T) {
 	claim := tt.allClaims()[0]
 	tt.ec.enqueueResourceClaim(tt.Logger(), nil, &claim)
 	assert.Empty(tt, tt.ec.workloads.generated)
+}
+
+// TestGenerateManyFailures has a namespace with many templates, and a quota that has no room for their claims. Trying
+// again takes few requests, and another namespace does not wait.
+func TestGenerateManyFailures(t *testing.T) {
+	const count = 300
+	otherJob := job.DeepCopy()
+	otherJob.Namespace = "other"
+	otherTemplate := groupTemplate("batch", "jobs")
+	otherTemplate.Namespace = "other"
+	otherPod := groupPod("pod", "batch/v1", "Job", otherJob)
+	otherPod.Namespace = "other"
+	objects := []runtime.Object{job, otherJob, otherTemplate, otherPod}
+	pods := map[string]*v1.Pod{}
+	var claimKeys []string
+	for i := range count {
+		template := groupTemplate("batch", "jobs")
+		template.Name = fmt.Sprintf("template-%d", i)
+		pod := groupPod(fmt.Sprintf("pod-%d", i), "batch/v1", "Job", job)
+		pod.Spec.ResourceClaims[0].ResourceClaimTemplateName = &template.Name
+		// Nobody has to schedule it.
+		pod.Spec.NodeName = nodeName
+		pods[podKey(pod)] = pod
+		generatedFor := jobConsumer
+		generatedFor.Template = template.Name
+		claimKeys = append(claimKeys, claimKeyPrefix+testNamespace+"/"+generatedFor.ClaimName(podResourceClaimName))
+		objects = append(objects, template, pod)
+	}
+	tt := newWorkloadTest(t, workloadsEnabled, objects...)
+	tt.queued()
+	full := true
+	creates := 0
+	tt.client.PrependReactor("create", "resourceclaims", func(action k8stesting.Action) (bool, runtime.Object, error) {
+		if action.GetNamespace() != testNamespace {
+			return false, nil, nil
+		}
+		creates++
+		if full {
+			return true, nil, apierrors.NewForbidden(schema.GroupResource{Group: "resource.k8s.io", Resource: "resourceclaims"}, "", errors.New("exceeded quota: claims"))
+		}
+		return false, nil, nil
+	})
+	for _, pod := range pods {
+		tt.mustSyncPod(pod)
+	}
+	assert.LessOrEqual(tt, creates, 1+failuresPerSecond, "at first")
+	tt.mustSyncPod(otherPod)
+	got, err := tt.client.CoreV1().Pods("other").Get(tt, otherPod.Name, metav1.GetOptions{})
+	tt.ExpectNoError(err)
+	assert.Len(tt, got.Status.ResourceClaimStatuses, 1, "the other namespace")
+
+	seconds := func(n int) {
+		for range n {
+			tt.clock.Step(time.Second)
+			for _, key := range claimKeys {
+				tt.ExpectNoError(tt.ec.syncHandler(tt, key))
+			}
+			for _, key := range tt.queued() {
+				if pods[key] != nil {
+					tt.mustSyncPod(pods[key])
+				}
+			}
+		}
+	}
+	creates = 0
+	seconds(60)
+	assert.LessOrEqual(tt, creates, 60*failuresPerSecond)
+	assert.GreaterOrEqual(tt, creates, 59*failuresPerSecond, "somebody tries, in case that there is room")
+
+	// All of them wait for at most MaxDelay after the last failure was forgotten.
+	full = false
+	seconds(int((failureInterval + fairness.MaxDelay) / time.Second))
+	assert.Len(tt, tt.allClaims(), count)
+	tt.clock.Step(failureInterval)
+	tt.ec.workloads.creationFailed("third")
+	assert.Len(tt, tt.ec.workloads.failed, 1, "nothing old is remembered")
 }
 
 // TestGenerateForgetsPods ensures that nothing is remembered for pods which are gone.
