@@ -36,10 +36,17 @@ import (
 	"kubernetes-dra/hack/pkg/cluster"
 )
 
-// TestTemplateQuota has a namespace whose quota lets no claim in, and a Job of many pods that needs one. Few Events
-// say so, a namespace beside it is served meanwhile, and when the quota is raised all pods run with one claim.
+// TestTemplateQuota covers quotas that let no claim in. One part runs after the other, because refused requests are
+// counted for all namespaces together.
 func TestTemplateQuota(t *testing.T) {
 	t.Parallel()
+	t.Run("job", testTemplateQuotaJob)
+	t.Run("templates", testTemplateQuotaTemplates)
+}
+
+// testTemplateQuotaJob has a Job of many pods that needs one claim. Few Events say that the quota has no room, a
+// namespace beside it is served meanwhile, and when the quota is raised all pods run with one claim.
+func testTemplateQuotaJob(t *testing.T) {
 	const pods = 200
 	e := newEnv(t)
 	class := e.devices(2, "simulated")
@@ -130,10 +137,9 @@ func (e *env) servesOthers(class string) {
 	other.reservedFor(other.onlyClaim(), served)
 }
 
-// TestTemplateManyRefused has pods with 2,000 templates in a namespace whose quota lets no claim in. Trying again takes
-// a few requests per second. With room for one claim, one gets it.
-func TestTemplateManyRefused(t *testing.T) {
-	t.Parallel()
+// testTemplateQuotaTemplates has pods with 2,000 templates. Trying again takes a few requests per second. With room for
+// one claim, one gets it.
+func testTemplateQuotaTemplates(t *testing.T) {
 	const pods, entries = 63, 32
 	e := newEnv(t)
 	class := e.devices(2, "simulated")
