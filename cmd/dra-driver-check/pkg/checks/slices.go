@@ -65,7 +65,7 @@ var sliceChecks = []check.Check{
 		Needs: []check.Need{needsPool},
 		Run: func(c *check.Case) {
 			pools, start := completePools(localSlices(c)), time.Now()
-			published(c, pools, deleteSlices(c))
+			published(c, pools, deleteSlices(c, localSlices(c)))
 			c.Note("published again after %s", check.Seconds(time.Since(start)))
 			runOnce(c, "after", check.Pod{})
 		},
@@ -85,10 +85,10 @@ func localSlices(c *check.Case) []resourceapi.ResourceSlice {
 	return slices.DeleteFunc(c.Slices(), func(s resourceapi.ResourceSlice) bool { return !onNode(s, c.Node()) })
 }
 
-// deleteSlices deletes those, and returns which they were.
-func deleteSlices(c *check.Case) sets.Set[types.UID] {
+// deleteSlices deletes some of those, and returns which they were.
+func deleteSlices(c *check.Case, list []resourceapi.ResourceSlice) sets.Set[types.UID] {
 	old := sets.New[types.UID]()
-	for _, slice := range localSlices(c) {
+	for _, slice := range list {
 		old.Insert(slice.UID)
 		if err := c.Resource("resourceslices", "").Delete(c.Context(), slice.Name, metav1.DeleteOptions{}); !apierrors.IsNotFound(err) {
 			c.Must(err)
