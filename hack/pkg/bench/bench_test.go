@@ -239,6 +239,27 @@ func TestFigure(t *testing.T) {
 	}
 }
 
+// TestGeneratedClaims checks what they are compared with.
+func TestGeneratedClaims(t *testing.T) {
+	result := func(patched bool, name string, speed, calls float64) *Result {
+		return &Result{Run: Run{Case: name, Groups: 100, Pods: 10000, Nodes: 100, Patched: patched}, Reports: []Report{{Pods: 10000, Scheduled: 10000, PodsPerSecond: speed, CallsPerPod: calls}}}
+	}
+	record := &Record{Results: Results{
+		result(true, GeneratedClaims, 96, 4.03), result(true, NamedClaims, 100, 3), result(true, ClaimPerPod, 60, 8), result(false, PodGroupTemplate, 100, 5),
+	}}
+	const size = "100 claims, 10,000 pods, 100 nodes"
+	for _, want := range []string{
+		"| claims generated for Jobs, beside claims by name: " + size + " | – | 0.96 | ≥ 0.95 | met |",
+		"| claims generated for Jobs, beside a claim for each pod: " + size + " | – | 1.60 | ≥ 1.5 | met |",
+		"| claims generated for Jobs, beside those for PodGroups: " + size + " | – | 0.96 | ≥ 1 | **missed** |",
+		"| requests per pod for that, beside claims by name: " + size + " | – | 1.030 | ≤ 1.04 | met |",
+	} {
+		if table := record.Markdown(); !strings.Contains(table, want) {
+			t.Errorf("no %q in:\n%s", want, table)
+		}
+	}
+}
+
 // TestOrder checks that each round has the order of the one before, reversed.
 func TestOrder(t *testing.T) {
 	b := newBench(t, `

@@ -45,6 +45,12 @@ const (
 	ReleaseWorkloads         = "ReleaseWorkloads"
 	ReleasePodGroups         = "ReleasePodGroups"
 
+	// In these, Jobs own the pods.
+	NamedClaims      = "NamedClaims"
+	GeneratedClaims  = "GeneratedClaims"
+	ClaimPerPod      = "ClaimPerPod"
+	PodGroupTemplate = "PodGroupTemplate"
+
 	// These are upstream's.
 	ClaimTemplate = "SchedulingWithResourceClaimTemplate"
 	Claim         = "SchedulingWithResourceClaim"
@@ -123,6 +129,13 @@ var full = []row{
 	{patched, NoClaimInGroups, 100, 5000, 50, 7},
 	{patched, SharedClaimsForWorkloads, 100, 5000, 50, 7},
 	{unpatched, SharedClaimsForPodGroups, 100, 5000, 50, 1},
+	{patched, NamedClaims, 1, 10000, 100, 6},
+	{patched, GeneratedClaims, 1, 10000, 100, 6},
+	{unpatched, PodGroupTemplate, 1, 10000, 100, 1},
+	{patched, NamedClaims, 100, 10000, 100, 6},
+	{patched, GeneratedClaims, 100, 10000, 100, 6},
+	{unpatched, PodGroupTemplate, 100, 10000, 100, 1},
+	{patched, ClaimPerPod, 100, 10000, 100, 1},
 	{patched, ReleaseWorkloads, 1, 1000, 100, 3},
 	{unpatched, ReleasePodGroups, 1, 1000, 100, 3},
 	{patched, ReleaseWorkloads, 1000, 10000, 100, 1},

@@ -343,6 +343,21 @@ func (results Results) figures() []string {
 			atLeast("claim on 50 nodes, beside a node selector: "+r.size(), "–", ratio(r, base), 0.95)
 		case ClaimTemplate, Claim:
 			atLeast(fmt.Sprintf("%s, gate on: %t", r.Case, r.Gate), "1", ratio(r, unpatched), 0.98)
+		case GeneratedClaims:
+			other := func(name string, patched bool) *Result {
+				run := r.Run
+				run.Case, run.Patched = name, patched
+				return results.find(run)
+			}
+			named := other(NamedClaims, true)
+			atLeast("claims generated for Jobs, beside claims by name: "+r.size(), "–", ratio(r, named), 0.95)
+			atLeast("claims generated for Jobs, beside a claim for each pod: "+r.size(), "–", ratio(r, other(ClaimPerPod, true)), 1.5)
+			atLeast("claims generated for Jobs, beside those for PodGroups: "+r.size(), "–", ratio(r, other(PodGroupTemplate, false)), 1)
+			if named := named.median(); named != nil {
+				// Upstream writes the name into the status of each pod.
+				more, goal := m.CallsPerPod-named.CallsPerPod, 1+4*float64(r.Groups)/float64(r.Pods)
+				add("requests per pod for that, beside claims by name: "+r.size(), "–", fmt.Sprintf("%.3f", more), fmt.Sprintf("≤ %.3g", goal), more <= goal)
+			}
 		case SharedClaimFull:
 			if x := burned(m); x != nil {
 				add("CPU burned by pods past the limit, cores", number(burned(unpatched.median()), "%.2f"), number(x, "%.2f"), "0", *x < 0.05)

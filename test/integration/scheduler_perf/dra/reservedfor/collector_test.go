@@ -157,7 +157,7 @@ func startCollector(tCtx ktesting.TContext, namespace string, done func(*report)
 		return fmt.Errorf("watch pods: %w", err)
 	}
 	if err := watchAll(ctx, &wg, resourceClient(c.client).ResourceClaims(namespace).Watch, func(event watch.Event) {
-		if claim, ok := event.Object.(*resourceapi.ResourceClaim); ok && strings.HasPrefix(claim.Name, claimName) {
+		if claim, ok := event.Object.(*resourceapi.ResourceClaim); ok && (strings.HasPrefix(claim.Name, claimName) || strings.HasPrefix(claim.Name, jobName)) {
 			c.claim(event.Type, claim)
 		}
 	}); err != nil {

@@ -47,6 +47,9 @@ const (
 	driverName = "bench.example.com"
 	jobName    = "bench"
 
+	// devicesForPods is enough for the pods of a workload in which each has a claim.
+	devicesForPods = 10000
+
 	// fullNode is where the pods are that fill the list of a claim.
 	fullNode = "elsewhere"
 )
@@ -161,8 +164,14 @@ func prepare(tCtx ktesting.TContext, done func(r *report)) error {
 			return err
 		}
 	}
-	return startCollector(tCtx, namespace, done)
+	if err := startCollector(tCtx, namespace, done); err != nil {
+		return err
+	}
+	return createOwnedPods(tCtx)
 }
+
+// createOwnedPods creates the pods of cases where scheduler_perf cannot do that.
+var createOwnedPods = func(ktesting.TContext) error { return nil }
 
 // isCase says whether one of some cases is running.
 func isCase(tCtx ktesting.TContext, names ...string) bool {
@@ -209,25 +218,50 @@ func prepareClaims(tCtx ktesting.TContext) error {
 	if err != nil {
 		return fmt.Errorf("list Jobs: %w", err)
 	}
+	if isCase(tCtx, "ClaimPerPod") {
+		if err := createDevices(tCtx, devicesForPods); err != nil {
+			return err
+		}
+		return createTemplate(tCtx, "")
+	}
 	if err := createDevices(tCtx, len(jobs.Items)); err != nil {
 		return err
+	}
+	switch {
+	case isCase(tCtx, "GeneratedClaims"):
+		return createTemplate(tCtx, `,"reservedFor":{"apiGroup":"batch","resource":"jobs"}`)
+	case isCase(tCtx, "PodGroupTemplate"):
+		return createTemplate(tCtx, "")
 	}
 	for _, job := range jobs.Items {
 		// As JSON because an unpatched tree has no Go type with this field.
 		spec := fmt.Sprintf(`"devices":{"requests":[%s]}`, requestJSON("req", className))
-		if isCase(tCtx, "SharedClaimForWorkload", "SharedClaimOneNode", "SharedClaimRack", "SharedClaimsForWorkloads", "Release", "ReleaseWorkloads") {
+		if isCase(tCtx, "SharedClaimForWorkload", "SharedClaimOneNode", "SharedClaimRack", "SharedClaimsForWorkloads", "NamedClaims", "Release", "ReleaseWorkloads") {
 			spec += fmt.Sprintf(`,"reservedFor":{"apiGroup":"batch","resource":"jobs","name":%q,"uid":%q}`, job.Name, job.UID)
 		}
 		name := claimName + strings.TrimPrefix(job.Name, jobName)
-		body := fmt.Sprintf(`{"apiVersion":%q,"kind":"ResourceClaim","metadata":{"name":%q},"spec":{%s}}`, resourceapi.SchemeGroupVersion, name, spec)
-		err = resourceClient(client).RESTClient().Post().Namespace(namespace).Resource("resourceclaims").
-			Param("fieldValidation", "Strict").SetHeader("Content-Type", "application/json").Body([]byte(body)).Do(tCtx).Error()
-		if err != nil {
-			return fmt.Errorf("create claim: %w", err)
+		if err := post(tCtx, "ResourceClaim", name, spec); err != nil {
+			return err
 		}
 	}
 	if isCase(tCtx, "SharedClaimFull") {
 		return fillClaim(tCtx)
+	}
+	return nil
+}
+
+// createTemplate creates a ResourceClaimTemplate, with more in the claim's spec.
+func createTemplate(tCtx ktesting.TContext, more string) error {
+	return post(tCtx, "ResourceClaimTemplate", claimName, fmt.Sprintf(`"spec":{"devices":{"requests":[%s]}%s}`, requestJSON("req", className), more))
+}
+
+// post creates an object from the JSON of what is in its spec.
+func post(tCtx ktesting.TContext, kind, name, spec string) error {
+	body := fmt.Sprintf(`{"apiVersion":%q,"kind":%q,"metadata":{"name":%q},"spec":{%s}}`, resourceapi.SchemeGroupVersion, kind, name, spec)
+	err := resourceClient(tCtx.Client()).RESTClient().Post().Namespace(namespace).Resource(strings.ToLower(kind)+"s").
+		Param("fieldValidation", "Strict").SetHeader("Content-Type", "application/json").Body([]byte(body)).Do(tCtx).Error()
+	if err != nil {
+		return fmt.Errorf("create %s: %w", kind, err)
 	}
 	return nil
 }
