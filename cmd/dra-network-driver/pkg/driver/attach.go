@@ -83,6 +83,14 @@ type waiter struct {
 // has done the work.
 func (w *waiter) decide() bool { return w == nil || w.decided.CompareAndSwap(false, true) }
 
+// stopped is why something was not done: the one who waits does not do so any longer, or why the context is done.
+func (w *waiter) stopped(ctx context.Context) error {
+	if w != nil {
+		return errLate
+	}
+	return fmt.Errorf("stopped: %w", context.Cause(ctx))
+}
+
 // connect undoes what it has done unless it decides at the end.
 func (d *Driver) connect(ctx context.Context, sandbox Sandbox, w *waiter) error {
 	if sandbox.Static || d.isComplete(sandbox.ID) {
@@ -116,7 +124,8 @@ func (d *Driver) connect(ctx context.Context, sandbox Sandbox, w *waiter) error 
 		defer unlock()
 		err = d.attachAll(ctx, claims, sandbox, w)
 	}
-	if err != nil {
+	if err != nil && (w != nil || ctx.Err() == nil) {
+		// If nobody waits and it was told to end, then that is not the pod's trouble.
 		d.Events.Event(pod, v1.EventTypeWarning, EventAttachFailed, err.Error())
 	}
 	return err
@@ -134,11 +143,15 @@ func (d *Driver) attachAll(ctx context.Context, claims []*Claim, sandbox Sandbox
 	for _, claim := range claims {
 		defer d.changed(claim)
 		for _, device := range claim.Devices {
-			attached, err := d.attach(ctx, claim, device, sandbox)
-			if err != nil {
-				if w != nil && ctx.Err() == nil {
+			attached, err := d.attach(ctx, claim, device, sandbox, w)
+			if w != nil && ctx.Err() == nil {
+				if err != nil {
 					d.hasFailed(claim, device, w.since)
+				} else if attached {
+					d.wasInTime(device)
 				}
+			}
+			if err != nil {
 				return fail(fmt.Sprintf("not attached, because another device of pod %s failed", sandbox.PodName),
 					fmt.Errorf("network device %s of claim %s/%s: %w", device.Name, claim.Namespace, claim.Name, err))
 			}
@@ -193,6 +206,13 @@ func (d *Driver) hasFailed(claim *Claim, device *Device, since time.Time) {
 	d.mutex.Lock()
 	defer d.mutex.Unlock()
 	d.restsLocked(claim.Namespace, device, since)
+}
+
+// wasInTime forgets that the network of a device was late. That it works when nobody waits does not say that.
+func (d *Driver) wasInTime(device *Device) {
+	d.mutex.Lock()
+	defer d.mutex.Unlock()
+	delete(d.troubles, troubled{"", sha256.Sum256(device.Network)})
 }
 
 // restsLocked leaves the network of a device alone, for ten times as long as somebody has waited. Once can happen
@@ -323,6 +343,10 @@ func claimUIDs(claims []*Claim) []types.UID {
 func (d *Driver) claimsByName(namespace string, names []string) []*Claim {
 	d.mutex.Lock()
 	defer d.mutex.Unlock()
+	return d.claimsByNameLocked(namespace, names)
+}
+
+func (d *Driver) claimsByNameLocked(namespace string, names []string) []*Claim {
 	var claims []*Claim
 	for _, name := range names {
 		for _, claim := range d.claims {
@@ -370,7 +394,7 @@ func (d *Driver) mayHaveClaims(namespace string) bool {
 
 // attach makes sure that the device is connected to the sandbox. It returns whether it
 // was not before. The lock of the claim is held.
-func (d *Driver) attach(ctx context.Context, claim *Claim, device *Device, sandbox Sandbox) (bool, error) {
+func (d *Driver) attach(ctx context.Context, claim *Claim, device *Device, sandbox Sandbox, w *waiter) (bool, error) {
 	if sandbox.NetNS == "" {
 		return false, errors.New("the pod uses the host's network; it cannot have network devices")
 	}
@@ -381,13 +405,17 @@ func (d *Driver) attach(ctx context.Context, claim *Claim, device *Device, sandb
 		if a.PodUID != sandbox.PodUID {
 			return false, fmt.Errorf("it is in use by pod %s/%s, and can be in one pod at a time", a.PodNamespace, a.PodName)
 		}
+		if !d.NetNSExists(sandbox.NetNS) {
+			// Then the other one is not the former one.
+			return false, errSandboxEnded
+		}
 		// The former sandbox of the pod, or an ADD of which the end is unknown.
 		if err := d.detach(ctx, claim, device, nil); err != nil {
 			return false, err
 		}
 	}
 	if ctx.Err() != nil {
-		return false, errLate
+		return false, w.stopped(ctx)
 	}
 	links, err := d.Links(sandbox.NetNS)
 	if err != nil {
@@ -425,7 +453,7 @@ func (d *Driver) attach(ctx context.Context, claim *Claim, device *Device, sandb
 		logger.Error(err, "CNI ADD failed")
 		if ctx.Err() != nil {
 			// The plugin was stopped, and does not know why.
-			err = fmt.Errorf("CNI ADD was %w: %w", errLate, err)
+			err = fmt.Errorf("CNI ADD was %w: %w", w.stopped(ctx), err)
 		}
 		err = fmt.Errorf("interface %s: %w", name, err)
 		ready := d.ready(device.Ready, metav1.ConditionFalse, ReasonAddFailed, err.Error())
@@ -462,9 +490,7 @@ func (d *Driver) added(claim *Claim, device *Device, result cnitypes.Result) err
 	}
 	err = d.change(claim, func() {
 		a.Phase, a.Result = Added, encoded
-		for _, namespace := range []string{"", claim.Namespace} {
-			delete(d.troubles, troubled{namespace, sha256.Sum256(device.Network)})
-		}
+		delete(d.troubles, troubled{claim.Namespace, sha256.Sum256(device.Network)})
 		device.Ready = d.ready(device.Ready, metav1.ConditionTrue, ReasonAttached, fmt.Sprintf("interface %s of pod %s", a.InterfaceName, a.PodName))
 		claim.Reported = true
 	})

@@ -133,8 +133,8 @@ type Driver struct {
 	// sandboxLocks are held while CNI plugins run: the specification does not allow two
 	// at a time in a container. Nothing else is locked by whoever has one.
 	sandboxLocks locks[string]
-	// laterLocks are held while a sandbox of the namespace is attached for which only its containers wait.
-	laterLocks locks[string]
+	// laterLocks are held while a sandbox with these networks is attached for which only its containers wait.
+	laterLocks locks[networks]
 	// background is what goes on although nobody waits for it.
 	background sync.WaitGroup
 	// checking is held by the one who runs CNI CHECK for everything.
@@ -155,7 +155,7 @@ type Driver struct {
 	// missing are sandboxes of pods that run already and are to be attached.
 	missing map[string]Sandbox
 	// later are sandboxes that are attached in the background while their containers wait. The function ends that.
-	later map[string]context.CancelFunc
+	later map[string]context.CancelCauseFunc
 	// ending are the sandboxes that are being disconnected, until the channel is closed.
 	ending map[string]*ending
 	// troubles are those of networks for which pods had to wait, in vain.
@@ -190,7 +190,7 @@ func New(options Options) (*Driver, error) {
 		complete: sets.New[string](),
 		ours:     sets.New[string](),
 		ending:   make(map[string]*ending),
-		later:    make(map[string]context.CancelFunc),
+		later:    make(map[string]context.CancelCauseFunc),
 		troubles: make(map[troubled]trouble),
 		running:  make(map[types.UID]string),
 		checks:   make(map[types.UID]context.CancelFunc),

@@ -19,6 +19,8 @@ package driver
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -185,6 +187,11 @@ func TestWaitingPodEnds(t *testing.T) {
 		if n.IsLater(pod.Id) {
 			t.Errorf("%s: it goes on", during)
 		}
+		for event := n.event(); event != ""; event = n.event() {
+			if strings.Contains(event, "plugin_request_timeout") {
+				t.Errorf("%s: nobody waited, and an Event says %s", during, event)
+			}
+		}
 		n.expectInterfaces()
 	}
 }
@@ -228,4 +235,136 @@ func TestSandboxIsRefused(t *testing.T) {
 			}
 		})
 	}
+}
+
+// newWaitingPods have a claim each, with a network and an interface of its name. Their networks have no address.
+func (n *node) newWaitingPods(names ...string) {
+	n.setAddError(errors.New("no address is left"))
+	for i, name := range names {
+		claim := n.newClaim(name, fmt.Sprintf("net-%d", i))
+		claim.Status.Allocation.Devices.Config[0].Opaque.Parameters.Raw = []byte(strings.NewReplacer(`"name": "test"`, fmt.Sprintf(`"name": %q`, name), `"config"`, fmt.Sprintf(`"interfaceName": %q, "config"`, name)).Replace(inline))
+		n.newWaitingPod(name, name)
+		n.mustPrepare(claim)
+		if err := n.runtimeOf().RunPodSandbox(n.ctx, n.podSandbox(name, name)); err != nil {
+			n.t.Fatal(err)
+		}
+	}
+}
+
+// lockNetworks is a pod with the same networks whose plugins take long.
+func (n *node) lockNetworks(pod string) (unlock func()) {
+	n.t.Helper()
+	unlock, err := n.laterLocks.lock(n.ctx, n.networksOf(n.pods[namespace+"/"+pod]), nil)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return unlock
+}
+
+// TestWaitingPodGetsAnotherSandbox covers one that gets its interface while the attempt for the former sandbox is
+// about to begin: nobody told that it ended. The interface stays.
+func TestWaitingPodGetsAnotherSandbox(t *testing.T) {
+	for _, told := range []string{"by nobody", "by the list of sandboxes"} {
+		n := newNode(t)
+		n.newWaitingPods("pod")
+		key := n.networksOf(n.pods[namespace+"/pod"])
+		unlock := n.lockNetworks("pod")
+		n.tick("waiting attempt", func() bool { return n.laterLocks.contended(key) })
+
+		delete(n.netns, "/run/netns/pod")
+		n.setAddError(nil)
+		second := n.newSandbox("pod", "second")
+		if told != "by nobody" {
+			n.Synchronize([]Sandbox{second})(n.ctx)
+			if n.IsLater("pod") {
+				t.Error("the former sandbox still waits")
+			}
+		} else {
+			n.mustAttach(second)
+		}
+		unlock()
+		n.tick("end of the attempts", func() bool { return !n.IsLater("pod") && !n.IsLater("second") })
+		n.Wait()
+		n.expectInterfaces("second/pod")
+	}
+}
+
+// TestFormerSandboxIsNotAttached covers an attempt that finds out last that its sandbox is not the newest one.
+func TestFormerSandboxIsNotAttached(t *testing.T) {
+	n := newNode(t)
+	n.newPod("pod", "claim")
+	n.mustPrepare(n.newClaim("claim", "net-0"))
+	first := n.newSandbox("pod", "first")
+	delete(n.netns, first.NetNS)
+	n.mustAttach(n.newSandbox("pod", "second"))
+	expectError(t, n.Attach(n.ctx, first), "the sandbox of the pod has ended")
+	n.expectInterfaces("second/net1")
+}
+
+// TestWaitingPodWhenConnectedAgain covers a connection to the runtime that ends while containers wait, and a driver
+// that starts then. One attempt at a time goes on, and nobody else waits for it.
+func TestWaitingPodWhenConnectedAgain(t *testing.T) {
+	n := newNode(t)
+	n.newWaitingPods("pod")
+	before := n.called("ADD pod/pod")
+	sandbox := n.newSandbox("pod", "pod")
+	n.Synchronize([]Sandbox{sandbox})(n.ctx)
+	n.Check(n.ctx)
+	if times := n.called("ADD pod/pod"); times != before {
+		t.Errorf("it was tried %d times by somebody else", times-before)
+	}
+	if !n.IsLater("pod") {
+		t.Error("it is not tried any longer")
+	}
+
+	n.endLater("pod")
+	n.Wait()
+	n.start()
+	unlock := n.lockNetworks("pod")
+	n.Synchronize([]Sandbox{sandbox})(n.ctx)
+	if times := n.called("ADD pod/pod"); times != before {
+		t.Errorf("after the start, it was tried %d times without its turn", times-before)
+	}
+	unlock()
+	n.setAddError(nil)
+	n.tick("interface", func() bool { return !n.IsLater("pod") })
+	n.Wait()
+	n.expectInterfaces("pod/pod")
+}
+
+// TestWaitingPodsOfOtherNetworks ensures that a network that hangs keeps nobody waiting for another one.
+func TestWaitingPodsOfOtherNetworks(t *testing.T) {
+	n := newNode(t)
+	n.newWaitingPods("hangs", "works")
+	goOn := n.hang("ADD hangs")
+	n.setAddError(nil)
+	n.tick("ADD that hangs", func() bool { return n.called("hanging ADD hangs/hangs") > 0 })
+	n.tick("interface of the other pod", func() bool { return !n.IsLater("works") })
+	n.expectInterfaces("works/works")
+	goOn()
+	n.tick("interface", func() bool { return !n.IsLater("hangs") })
+	n.Wait()
+	n.expectInterfaces("hangs/hangs", "works/works")
+}
+
+// TestWorksInBackground ensures that a network stays one that is late when it works while nobody waits.
+func TestWorksInBackground(t *testing.T) {
+	n := newNode(t)
+	claim := n.newClaim("claim", "net-0")
+	n.newPod("pod", "claim")
+	n.mustPrepare(claim)
+	hangs := func() {
+		goOn := n.hang("ADD net1")
+		expectError(t, n.late("ADD sandbox/net1", func(ctx context.Context) error { return n.AttachInTime(ctx, n.newSandbox("pod", "sandbox")) }), "not done within the time")
+		goOn()
+		n.Wait()
+		n.cni.calls = nil
+	}
+	hangs()
+	n.mustAttach(n.newSandbox("pod", "sandbox"))
+	if err := n.Detach(n.ctx, "sandbox"); err != nil {
+		t.Fatal(err)
+	}
+	hangs()
+	expectError(t, n.AttachInTime(n.ctx, n.newSandbox("pod", "sandbox")), "did not answer in time a moment ago")
 }

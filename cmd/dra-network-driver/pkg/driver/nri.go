@@ -222,7 +222,8 @@ func (s *session) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) error 
 	defer done()
 	sandbox := sandboxOf(pod)
 	err := s.driver.AttachInTime(ctx, sandbox)
-	if err != nil && s.driver.AttachLater(s.ctx, sandbox) {
+	// For a pod that is not known, there was no more time to wait.
+	if err != nil && !errors.Is(err, errUnknownPod) && s.driver.AttachLater(s.ctx, sandbox) {
 		klog.FromContext(s.ctx).Info("Containers wait for their network devices", "pod", klog.KRef(sandbox.PodNamespace, sandbox.PodName), "err", err)
 		return nil
 	}

@@ -18,9 +18,12 @@ package driver
 
 import (
 	"context"
+	"crypto/sha256"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -48,6 +51,13 @@ func (d *Driver) Synchronize(sandboxes []Sandbox) func(context.Context) {
 	}
 	d.mutex.Lock()
 	d.complete = d.complete.Intersection(exist)
+	// Nobody else may have told that these have ended. The other ones go on by themselves.
+	for id, end := range d.later {
+		if delete(running, id); !exist.Has(id) {
+			end(errSandboxEnded)
+			delete(d.later, id)
+		}
+	}
 	// The driver may not have been there when these pods were started.
 	d.missing = running
 	d.mutex.Unlock()
@@ -96,7 +106,8 @@ func (d *Driver) attachMissing(ctx context.Context) []func() {
 			if !d.Pods.WaitForSync(ctx) {
 				return
 			}
-			if d.NetNSExists(sandbox.NetNS) {
+			// Whose containers wait does not keep others waiting here.
+			if d.NetNSExists(sandbox.NetNS) && (d.isAttached(id) || !d.AttachLater(ctx, sandbox)) {
 				if err := d.Attach(ctx, sandbox); err != nil {
 					klog.FromContext(ctx).Error(err, "Attaching a pod that runs already, will try again", "pod", klog.KRef(sandbox.PodNamespace, sandbox.PodName))
 					return
@@ -126,10 +137,15 @@ func (d *Driver) AttachLater(ctx context.Context, sandbox Sandbox) bool {
 	if err != nil || !d.holdsContainers(pod) {
 		return false
 	}
-	ctx, end := context.WithCancel(ctx)
+	key := d.networksOf(pod)
+	ctx, end := context.WithCancelCause(ctx)
 	d.mutex.Lock()
+	defer d.mutex.Unlock()
+	if d.later[sandbox.ID] != nil {
+		end(nil)
+		return true
+	}
 	d.later[sandbox.ID] = end
-	d.mutex.Unlock()
 	d.background.Go(func() {
 		defer d.endLater(sandbox.ID)
 		for wait := minLater; ; wait = min(2*wait, maxLater) {
@@ -138,7 +154,7 @@ func (d *Driver) AttachLater(ctx context.Context, sandbox Sandbox) bool {
 			case <-ctx.Done():
 				return
 			}
-			if !d.NetNSExists(sandbox.NetNS) || d.attachNow(ctx, sandbox) {
+			if d.attachNow(ctx, sandbox, key) {
 				return
 			}
 		}
@@ -146,14 +162,38 @@ func (d *Driver) AttachLater(ctx context.Context, sandbox Sandbox) bool {
 	return true
 }
 
-// attachNow attaches a sandbox for which nobody waits but its containers. Plugins run for one such sandbox of a
-// namespace at a time, whatever their number.
-func (d *Driver) attachNow(ctx context.Context, sandbox Sandbox) bool {
-	unlock, err := d.laterLocks.lock(ctx, sandbox.PodNamespace, nil)
+// networks are those of a pod, in its namespace.
+type networks struct {
+	namespace string
+	networks  [sha256.Size]byte
+}
+
+// networksOf returns the networks of the pod's claims.
+func (d *Driver) networksOf(pod *v1.Pod) networks {
+	names, _ := claimNames(pod) // holdsContainers has looked at them.
+	d.mutex.Lock()
+	defer d.mutex.Unlock()
+	all := sets.New[string]()
+	for _, claim := range d.claimsByNameLocked(pod.Namespace, names) {
+		for _, device := range claim.Devices {
+			all.Insert(string(device.Network))
+		}
+	}
+	return networks{pod.Namespace, sha256.Sum256([]byte(strings.Join(sets.List(all), "\n")))}
+}
+
+// attachNow attaches a sandbox for which nobody waits but its containers, and returns true if nothing is left to do.
+// Plugins run for one such sandbox of a namespace and its networks at a time, whatever their number.
+func (d *Driver) attachNow(ctx context.Context, sandbox Sandbox, key networks) bool {
+	unlock, err := d.laterLocks.lock(ctx, key, nil)
 	if err != nil {
 		return false
 	}
 	defer unlock()
+	// That may have taken minutes, in which the pod may have got another sandbox.
+	if !d.IsLater(sandbox.ID) || !d.NetNSExists(sandbox.NetNS) {
+		return true
+	}
 	logger := klog.FromContext(ctx).WithValues("pod", klog.KRef(sandbox.PodNamespace, sandbox.PodName))
 	if err := d.Attach(ctx, sandbox); err != nil {
 		logger.V(2).Info("Attaching a pod whose containers wait, will try again", "err", err)
@@ -180,9 +220,26 @@ func (d *Driver) endLater(sandboxID string) {
 	d.mutex.Lock()
 	defer d.mutex.Unlock()
 	if end := d.later[sandboxID]; end != nil {
-		end()
+		end(errSandboxEnded)
 		delete(d.later, sandboxID)
 	}
+}
+
+// errSandboxEnded is why a sandbox is not attached any longer.
+var errSandboxEnded = errors.New("the sandbox of the pod has ended")
+
+// isAttached returns true if a device is attached to the sandbox.
+func (d *Driver) isAttached(sandboxID string) bool {
+	d.mutex.Lock()
+	defer d.mutex.Unlock()
+	for _, claim := range d.claims {
+		for _, device := range claim.Devices {
+			if a := device.Attachment; a != nil && a.SandboxID == sandboxID && a.Phase == Added {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // holdsContainers returns true if each container of a pod waits for all of the pod's network devices, because it
