@@ -57,7 +57,9 @@ func (d *Driver) AttachInTime(ctx context.Context, sandbox Sandbox) error {
 		return err
 	case <-ctx.Done():
 		if w.decide() {
-			d.wasLate(w.since, func(a *Attachment) bool { return a.PodUID == sandbox.PodUID })
+			if w.blames() {
+				d.wasLate(w.since, func(a *Attachment) bool { return a.PodUID == sandbox.PodUID })
+			}
 			return fmt.Errorf("attaching the network devices of pod %s/%s: %w", sandbox.PodNamespace, sandbox.PodName, errLate)
 		}
 		// It was done at the last moment.
@@ -75,9 +77,13 @@ func (d *Driver) Attach(ctx context.Context, sandbox Sandbox) error {
 // waiter is somebody who waits for an answer, and with him all pods of the node: the container runtime talks
 // about one pod at a time. Nil is nobody.
 type waiter struct {
-	since   time.Time
-	decided atomic.Bool
+	since           time.Time
+	decided, blamed atomic.Bool
 }
+
+// blames returns true to the first who asks: it remembers which network was late. Plugins that were stopped may
+// be gone before the one who waits has noticed that the time is up.
+func (w *waiter) blames() bool { return w.blamed.CompareAndSwap(false, true) }
 
 // decide returns true to the first who asks: to the one who waits when it takes too long, or to the one who
 // has done the work.
@@ -144,12 +150,14 @@ func (d *Driver) attachAll(ctx context.Context, claims []*Claim, sandbox Sandbox
 		defer d.changed(claim)
 		for _, device := range claim.Devices {
 			attached, err := d.attach(ctx, claim, device, sandbox, w)
-			if w != nil && ctx.Err() == nil {
-				if err != nil {
-					d.hasFailed(claim, device, w.since)
-				} else if attached {
-					d.wasInTime(device)
-				}
+			switch {
+			case w == nil:
+			case ctx.Err() == nil && err != nil:
+				d.rests(claim.Namespace, device, w.since)
+			case ctx.Err() == nil && attached:
+				d.wasInTime(device)
+			case err != nil && w.blames():
+				d.rests("", device, w.since)
 			}
 			if err != nil {
 				return fail(fmt.Sprintf("not attached, because another device of pod %s failed", sandbox.PodName),
@@ -200,12 +208,13 @@ func (d *Driver) wasLate(since time.Time, condition func(*Attachment) bool) {
 	}
 }
 
-// hasFailed remembers the network of a device for which somebody has waited since then, in vain. A tenant can make
-// plugins fail, for instance with more pods than addresses. So pods of other namespaces are not refused for that.
-func (d *Driver) hasFailed(claim *Claim, device *Device, since time.Time) {
+// rests remembers the network of a device that was late, or that failed in a namespace, for which somebody has waited
+// since then. A tenant can make plugins fail, for instance with more pods than addresses. So pods of other namespaces
+// are not refused for that.
+func (d *Driver) rests(namespace string, device *Device, since time.Time) {
 	d.mutex.Lock()
 	defer d.mutex.Unlock()
-	d.restsLocked(claim.Namespace, device, since)
+	d.restsLocked(namespace, device, since)
 }
 
 // wasInTime forgets that the network of a device was late. That it works when nobody waits does not say that.

@@ -217,7 +217,7 @@ func TestNetworkRests(t *testing.T) {
 	n.Wait()
 	n.expectInterfaces("other/other")
 	n.clock.Step(2 * forgetTrouble)
-	n.hasFailed(&Claim{}, &Device{}, n.clock.Now())
+	n.rests("", &Device{}, n.clock.Now())
 	if len(n.troubles) != 1 {
 		t.Errorf("it remembers %v", n.troubles)
 	}
