@@ -57,9 +57,7 @@ func (d *Driver) AttachInTime(ctx context.Context, sandbox Sandbox) error {
 		return err
 	case <-ctx.Done():
 		if w.decide() {
-			if w.blames() {
-				d.wasLate(w.since, func(a *Attachment) bool { return a.PodUID == sandbox.PodUID })
-			}
+			d.wasLate(w, func(a *Attachment) bool { return a.PodUID == sandbox.PodUID })
 			return fmt.Errorf("attaching the network devices of pod %s/%s: %w", sandbox.PodNamespace, sandbox.PodName, errLate)
 		}
 		// It was done at the last moment.
@@ -77,13 +75,12 @@ func (d *Driver) Attach(ctx context.Context, sandbox Sandbox) error {
 // waiter is somebody who waits for an answer, and with him all pods of the node: the container runtime talks
 // about one pod at a time. Nil is nobody.
 type waiter struct {
-	since           time.Time
-	decided, blamed atomic.Bool
+	since   time.Time
+	decided atomic.Bool
+	// blamed is true when it is remembered which network was late. Plugins that were stopped may be gone before the
+	// one who waits has noticed that the time is up. The driver's mutex is for it.
+	blamed bool
 }
-
-// blames returns true to the first who asks: it remembers which network was late. Plugins that were stopped may
-// be gone before the one who waits has noticed that the time is up.
-func (w *waiter) blames() bool { return w.blamed.CompareAndSwap(false, true) }
 
 // decide returns true to the first who asks: to the one who waits when it takes too long, or to the one who
 // has done the work.
@@ -156,8 +153,8 @@ func (d *Driver) attachAll(ctx context.Context, claims []*Claim, sandbox Sandbox
 				d.rests(claim.Namespace, device, w.since)
 			case ctx.Err() == nil && attached:
 				d.wasInTime(device)
-			case err != nil && w.blames():
-				d.rests("", device, w.since)
+			case err != nil:
+				d.hasEndedLate(w, device)
 			}
 			if err != nil {
 				return fail(fmt.Sprintf("not attached, because another device of pod %s failed", sandbox.PodName),
@@ -199,12 +196,17 @@ type trouble struct {
 	last, until time.Time
 }
 
-// wasLate remembers the networks for whose plugins somebody has waited since then, and does not any longer.
-func (d *Driver) wasLate(since time.Time, condition func(*Attachment) bool) {
+// wasLate remembers the networks for whose plugins somebody has waited, and does not any longer.
+func (d *Driver) wasLate(w *waiter, condition func(*Attachment) bool) {
 	d.mutex.Lock()
 	defer d.mutex.Unlock()
-	for _, device := range d.unfinishedLocked(condition) {
-		d.restsLocked("", device, since)
+	devices := d.unfinishedLocked(condition)
+	if w.blamed || len(devices) == 0 {
+		return
+	}
+	w.blamed = true
+	for _, device := range devices {
+		d.restsLocked("", device, w.since)
 	}
 }
 
@@ -215,6 +217,16 @@ func (d *Driver) rests(namespace string, device *Device, since time.Time) {
 	d.mutex.Lock()
 	defer d.mutex.Unlock()
 	d.restsLocked(namespace, device, since)
+}
+
+// hasEndedLate is wasLate for a device whose plugin has ended meanwhile.
+func (d *Driver) hasEndedLate(w *waiter, device *Device) {
+	d.mutex.Lock()
+	defer d.mutex.Unlock()
+	if !w.blamed {
+		w.blamed = true
+		d.restsLocked("", device, w.since)
+	}
 }
 
 // wasInTime forgets that the network of a device was late. That it works when nobody waits does not say that.
@@ -640,7 +652,7 @@ func (d *Driver) DetachInTime(ctx context.Context, sandboxID string) error {
 	case <-e.done:
 		return e.err
 	case <-ctx.Done():
-		d.wasLate(since, ofSandbox)
+		d.wasLate(&waiter{since: since}, ofSandbox)
 		return fmt.Errorf("detaching the network devices of sandbox %s: %w; it goes on", sandboxID, errLate)
 	}
 }

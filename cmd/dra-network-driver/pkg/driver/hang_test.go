@@ -192,7 +192,7 @@ func TestNetworkRests(t *testing.T) {
 	}
 
 	lateAgain := func() {
-		n.wasLate(n.clock.Now().Add(-time.Second), func(a *Attachment) bool { return a.PodName == "hangs" })
+		n.wasLate(&waiter{since: n.clock.Now().Add(-time.Second)}, func(a *Attachment) bool { return a.PodName == "hangs" })
 	}
 	// Also if it is the former sandbox that does not end, or the pod.
 	goOn := n.hang("DEL hangs")

@@ -339,7 +339,11 @@ func TestWaitingPodsOfOtherNetworks(t *testing.T) {
 	goOn := n.hang("ADD hangs")
 	n.tick("ADD that hangs", func() bool { return n.called("hanging ADD hangs/hangs") > 0 })
 	n.setAddError(nil)
+	stopped := n.called("DEL hangs/hangs")
 	n.tick("interface of the other pod", func() bool { return !n.IsLater("works") })
+	if n.called("DEL hangs/hangs") > stopped {
+		t.Error("it had to wait for the network that hangs")
+	}
 	n.expectInterfaces("works/works")
 	goOn()
 	n.tick("interface", func() bool { return !n.IsLater("hangs") })
