@@ -20,8 +20,6 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"strings"
-	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -31,7 +29,6 @@ import (
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/features"
@@ -48,61 +45,6 @@ const maxBackOff = 15 * time.Second
 // namespaceResync is long because a resync is of no use. Without one, up to 1.34 the informer
 // does not run with the fake time of tests.
 const namespaceResync = 24 * time.Hour
-
-const (
-	// retryInterval and retryBurst are what the default rate limiter of a controller has: ten retries per second,
-	// and more of them at once now and then.
-	retryInterval = time.Second / 10
-	retryBurst    = 100
-)
-
-// newRateLimiter returns the default one, except that the time does not grow up to 1000 seconds, and that namespaces
-// share the overall rate. With the default one, each retry waits for all those before it: the first one of
-// some namespace waits for a quarter of an hour when 10,000 pods of another one wait for room in a quota.
-func newRateLimiter() workqueue.TypedRateLimiter[string] {
-	return workqueue.NewTypedMaxOfRateLimiter[string](
-		workqueue.NewTypedItemExponentialFailureRateLimiter[string](5*time.Millisecond, maxBackOff),
-		&namespaceRateLimiter{next: make(map[string]time.Time)},
-	)
-}
-
-// namespaceRateLimiter gives each namespace with retries the same share of them.
-type namespaceRateLimiter struct {
-	mutex sync.Mutex
-	// next has when the next retry of a namespace comes. It is in the past if there were few.
-	next map[string]time.Time
-}
-
-// When returns how long to wait before a key of the queue is tried again.
-func (l *namespaceRateLimiter) When(key string) time.Duration {
-	_, name, _ := strings.Cut(key, ":")
-	namespace, _, _ := strings.Cut(name, "/")
-	l.mutex.Lock()
-	defer l.mutex.Unlock()
-	now := time.Now()
-	earliest := now.Add(-(retryBurst - 1) * retryInterval)
-	share := 1
-	for other, next := range l.next {
-		switch {
-		case next.Before(earliest):
-			delete(l.next, other)
-		case next.After(now) && other != namespace:
-			share++
-		}
-	}
-	next, ok := l.next[namespace]
-	if !ok {
-		next = earliest
-	}
-	l.next[namespace] = next.Add(time.Duration(share) * retryInterval)
-	return max(0, next.Sub(now))
-}
-
-// Forget does nothing: what a retry has taken of the share is not given back.
-func (l *namespaceRateLimiter) Forget(string) {}
-
-// NumRequeues returns zero because retries are not counted for each key.
-func (l *namespaceRateLimiter) NumRequeues(string) int { return 0 }
 
 // watchNamespaces blocks while it watches the labels of namespaces: one of them allows claims
 // with admin access.

@@ -20,7 +20,6 @@ package resourceclaim
 
 import (
 	"context"
-	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -64,29 +63,6 @@ func TestBackOff(t *testing.T) {
 		}
 		assert.Equal(t, maxBackOff, waited)
 		assert.LessOrEqual(t, maxBackOff, 20*time.Second)
-	})
-}
-
-// TestRetriesOfNamespaces ensures that namespaces share the retries, and that the first one of a namespace does not
-// wait for thousands of another one.
-func TestRetriesOfNamespaces(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		limiter := newRateLimiter()
-		last := func(namespace string, n int) (longest time.Duration) {
-			for i := range n {
-				longest = max(longest, limiter.When(fmt.Sprintf("%s%s/pod-%d", podKeyPrefix, namespace, i)))
-			}
-			return longest
-		}
-		assert.Less(t, last("a", retryBurst), time.Second, "a few at once")
-		assert.InDelta(t, 990, last("a", 9900).Seconds(), 1, "ten per second")
-		assert.Less(t, last("b", retryBurst/2), time.Second, "another namespace")
-		assert.InDelta(t, 20, last("b", 100).Seconds(), 1, "half of ten per second")
-		assert.InDelta(t, 990+20, last("a", 100).Seconds(), 1, "also for the first one")
-		time.Sleep(30 * time.Second)
-		assert.InDelta(t, 990+20-30+10, last("a", 100).Seconds(), 1, "the other one is done")
-		time.Sleep(time.Hour)
-		assert.Less(t, last("a", retryBurst), time.Second, "later")
 	})
 }
 

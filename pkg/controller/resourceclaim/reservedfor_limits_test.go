@@ -17,6 +17,7 @@ limitations under the License.
 package resourceclaim
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"runtime"
@@ -35,6 +36,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	k8stesting "k8s.io/client-go/testing"
+	"k8s.io/kubernetes/pkg/controller/resourceclaim/retention"
+	testingclock "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
 )
 
 // TestManyOwners ensures that one tenant with one pod at a time does not decide how much memory the controller takes.
@@ -315,4 +319,62 @@ func TestUnknownInOneNamespace(t *testing.T) {
 	assert.Equal(t, w.retryInterval, wait)
 	_, wait = w.unknownResource("b", resource)
 	assert.Zero(t, wait)
+}
+
+// TestDoneIsRemembered ensures that the end of a workload is looked up once: with thousands of claims to release, it takes
+// minutes until the second look at one of them, and that must not need another request.
+func TestDoneIsRemembered(t *testing.T) {
+	tt := newWorkloadTest(t, workloadsEnabled)
+	ref := workloadRef{namespace: testNamespace, ResourceClaimConsumerReference: jobRef}
+	other, noUID := ref, ref
+	other.UID, noUID.UID = "other", ""
+	_, err := tt.ec.lookUpWorkload(tt, ref)
+	tt.ExpectNoError(err, "look up")
+	tt.clock.Step(5 * time.Minute)
+	if status := tt.ec.workloads.recentStatus(ref, 0); assert.NotNil(tt, status, "five minutes later") {
+		assert.Equal(tt, retention.Done, status.state)
+	}
+	assert.Nil(tt, tt.ec.workloads.recentStatus(other, 0), "another incarnation")
+
+	// It may be created at any time.
+	_, err = tt.ec.lookUpWorkload(tt, noUID)
+	tt.ExpectNoError(err, "look up")
+	tt.clock.Step(time.Minute)
+	assert.Nil(tt, tt.ec.workloads.recentStatus(noUID, 0), "without UID")
+}
+
+// TestUserListCopies ensures that a pod with thousands of claims is not kept once for each of them.
+func TestUserListCopies(t *testing.T) {
+	pod := userPod("pod", nodeName, v1.PodRunning)
+	pod.Spec.ResourceClaims = nil
+	for _, name := range []string{"a", "b"} {
+		pod.Spec.ResourceClaims = append(pod.Spec.ResourceClaims, v1.PodResourceClaim{Name: name, ResourceClaimName: ptr.To(name)})
+	}
+	users := newUserLists(testingclock.NewFakeClock(time.Now()))
+	var pending []func()
+	users.spawn = func(run func()) { pending = append(pending, run) }
+	backend := fakeBackend{
+		list:   func(context.Context, string) (*v1.PodList, error) { return &v1.PodList{Items: []v1.Pod{*pod}}, nil },
+		notify: func(types.NamespacedName, time.Duration) {},
+	}
+	find := func(name string) *userAnswer {
+		answer, _ := users.find(context.Background(), backend, types.NamespacedName{Namespace: testNamespace, Name: name}, "test")
+		return answer
+	}
+	clock := users.clock.(*testingclock.FakeClock)
+	// The first one does not wait for others, and these wait for the next list.
+	for range 2 {
+		for _, name := range []string{"first", "a", "b"} {
+			find(name)
+		}
+		require.NotEmpty(t, pending, "list")
+		run := pending[0]
+		pending = pending[1:]
+		run()
+		clock.Step(5 * time.Second)
+	}
+	a, b := find("a"), find("b")
+	if assert.NotNil(t, a) && assert.NotNil(t, b) {
+		assert.Same(t, a.pod, b.pod)
+	}
 }

@@ -176,7 +176,12 @@ func (ec *Controller) lookUpWorkload(ctx context.Context, ref workloadRef) (*loo
 	status := result.statusOf(ref.UID)
 	resourceclaimmetrics.WorkloadLookups.WithLabelValues(string(status.state)).Inc()
 	klog.FromContext(ctx).V(5).Info("Looked up workload", "workload", ref, "state", status.state, "explanation", status.explanation)
-	w.lookups.Add(ref.namespace, ref.key(), result, w.retryInterval)
+	remember := w.retryInterval
+	if status.state == retention.Done && !status.mayResume && ref.UID != "" {
+		// It stays that way. With many claims to release, it takes minutes until the next look at one of them.
+		remember = doneInterval
+	}
+	w.lookups.Add(ref.namespace, ref.key(), result, remember)
 	return result, nil
 }
 

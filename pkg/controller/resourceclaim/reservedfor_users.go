@@ -380,10 +380,14 @@ func (u *userLists) run(ctx context.Context, backend userBackend, namespace stri
 		if !mightRun(pod) {
 			return true
 		}
+		var kept *v1.Pod
 		for _, name := range claimNames(pod) {
 			if wanted.Has(name) && found[name] == nil && !backend.isIgnored(pod, types.NamespacedName{Namespace: namespace, Name: name}) {
-				// The list is large, don't keep it in memory.
-				found[name] = pod.DeepCopy()
+				if kept == nil {
+					// The list is large, don't keep it in memory. Nor a copy for each claim of a pod with thousands.
+					kept = pod.DeepCopy()
+				}
+				found[name] = kept
 			}
 		}
 		return len(found) < len(wanted)

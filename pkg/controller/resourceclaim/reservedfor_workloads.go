@@ -418,7 +418,7 @@ const (
 	// API server keeps events for one hour by default.
 	warningPeriod = time.Hour
 
-	// lookupsPerSecond limits polling, for all namespaces together. It's
-	// the same as the default limit of the client.
-	lookupsPerSecond = 20
+	// lookupsPerSecond limits polling, for all namespaces together. It's half
+	// of the default limit of the client: others need requests, too.
+	lookupsPerSecond = 10
 )
