@@ -154,7 +154,7 @@ func (d *Driver) attachAll(ctx context.Context, claims []*Claim, sandbox Sandbox
 			case ctx.Err() == nil && attached:
 				d.wasInTime(device)
 			case err != nil:
-				d.hasEndedLate(w, device)
+				d.hasEndedLate(w, device, claim.Namespace)
 			}
 			if err != nil {
 				return fail(fmt.Sprintf("not attached, because another device of pod %s failed", sandbox.PodName),
@@ -204,10 +204,26 @@ func (d *Driver) wasLate(w *waiter, condition func(*Attachment) bool) {
 	if w.blamed || len(devices) == 0 {
 		return
 	}
-	w.blamed = true
 	for _, device := range devices {
-		d.restsLocked("", device, w.since)
+		d.wasLateLocked(w, device, device.Attachment.PodNamespace)
 	}
+}
+
+// begins remembers when something began for a device.
+func (d *Driver) begins(device *Device) {
+	d.mutex.Lock()
+	defer d.mutex.Unlock()
+	device.began = d.Clock.Now()
+}
+
+// wasLateLocked blames the network of a device. If the time was spent elsewhere for the most part, for instance on
+// another network of the pod, then that counts in the pod's namespace only: no tenant can have others refused so.
+func (d *Driver) wasLateLocked(w *waiter, device *Device, namespace string) {
+	w.blamed = true
+	if now := d.Clock.Now(); 2*now.Sub(device.began) >= now.Sub(w.since) {
+		namespace = ""
+	}
+	d.restsLocked(namespace, device, w.since)
 }
 
 // rests remembers the network of a device that was late, or that failed in a namespace, for which somebody has waited
@@ -220,12 +236,11 @@ func (d *Driver) rests(namespace string, device *Device, since time.Time) {
 }
 
 // hasEndedLate is wasLate for a device whose plugin has ended meanwhile.
-func (d *Driver) hasEndedLate(w *waiter, device *Device) {
+func (d *Driver) hasEndedLate(w *waiter, device *Device, namespace string) {
 	d.mutex.Lock()
 	defer d.mutex.Unlock()
 	if !w.blamed {
-		w.blamed = true
-		d.restsLocked("", device, w.since)
+		d.wasLateLocked(w, device, namespace)
 	}
 }
 
@@ -276,7 +291,7 @@ func (d *Driver) checkRest(namespace string, names []string) error {
 		for _, device := range claim.Devices {
 			what, rest := "its network did not answer in time a moment ago", d.restLocked("", device)
 			if rest <= 0 {
-				what, rest = "CNI ADD of its network failed a moment ago for pods of this namespace", d.restLocked(namespace, device)
+				what, rest = "CNI ADD of its network failed or was late a moment ago for pods of this namespace", d.restLocked(namespace, device)
 			}
 			if rest > 0 {
 				return fmt.Errorf("network device %s of claim %s/%s: %s, and other pods have to wait meanwhile: it is tried again after %s", device.Name, claim.Namespace, claim.Name, what, roundUp(rest))
@@ -416,6 +431,7 @@ func (d *Driver) mayHaveClaims(namespace string) bool {
 // attach makes sure that the device is connected to the sandbox. It returns whether it
 // was not before. The lock of the claim is held.
 func (d *Driver) attach(ctx context.Context, claim *Claim, device *Device, sandbox Sandbox, w *waiter) (bool, error) {
+	d.begins(device)
 	if sandbox.NetNS == "" {
 		return false, errors.New("the pod uses the host's network; it cannot have network devices")
 	}
@@ -701,6 +717,7 @@ func (d *Driver) detachIf(ctx context.Context, uid types.UID, condition func(*At
 	var errs []error
 	for _, device := range claim.Devices {
 		if device.Attachment != nil && condition(device.Attachment) {
+			d.begins(device)
 			errs = append(errs, d.detach(ctx, claim, device, nil))
 			d.changed(claim)
 		}

@@ -223,6 +223,45 @@ func TestNetworkRests(t *testing.T) {
 	}
 }
 
+// TestTimeSpentElsewhere checks that a network does not rest for others when pods of a tenant are late because of
+// something else: here, another network of theirs that takes most of the time, and is in time.
+func TestTimeSpentElsewhere(t *testing.T) {
+	n := newNode(t)
+	for i, name := range []string{"slow", "shared", "other"} {
+		claim := n.newClaim(name, fmt.Sprintf("net-%d", i))
+		network := "shared"
+		if name == "slow" {
+			network = "slow"
+		}
+		claim.Status.Allocation.Devices.Config[0].Opaque.Parameters.Raw = []byte(strings.NewReplacer(`"name": "test"`, fmt.Sprintf(`"name": %q`, network), `"config"`, fmt.Sprintf(`"interfaceName": %q, "config"`, name)).Replace(inline))
+		if name == "other" {
+			claim.Namespace = name
+		}
+		n.mustPrepare(claim)
+	}
+	n.newPod("pod", "slow", "shared")
+	late := n.newSandbox("pod", "pod")
+	pod, sandbox := n.newPod("other", "other"), n.newSandbox("other", "other")
+	pod.Namespace, sandbox.PodNamespace = "other", "other"
+	n.pods["other/other"] = pod
+
+	for range 2 {
+		n.cni.duringAdd = func() {
+			n.cni.duringAdd = nil
+			n.clock.Step(3 * time.Second)
+		}
+		goOn := n.hang("ADD shared")
+		expectError(t, n.late("ADD pod/shared", func(ctx context.Context) error { return n.AttachInTime(ctx, late) }), "not done within the time")
+		goOn()
+		n.Wait()
+		n.cni.calls = nil
+	}
+	expectError(t, n.AttachInTime(n.ctx, late), "failed or was late a moment ago for pods of this namespace")
+	if err := n.AttachInTime(n.ctx, sandbox); err != nil {
+		t.Errorf("another tenant: %v", err)
+	}
+}
+
 // TestFailingNetworkRests checks that plugins that fail keep other pods of the node waiting for a tenth of the time
 // at most, however many pods of a tenant want their network. Another tenant with that network does not notice.
 func TestFailingNetworkRests(t *testing.T) {
@@ -265,7 +304,7 @@ func TestFailingNetworkRests(t *testing.T) {
 	fail()
 	fail()
 	for _, name := range []string{"fails", "same"} {
-		attach(name, "CNI ADD of its network failed a moment ago for pods of this namespace", "tried again after 2s")
+		attach(name, "CNI ADD of its network failed or was late a moment ago for pods of this namespace", "tried again after 2s")
 	}
 	if len(n.cni.calls) > 0 {
 		t.Errorf("it was tried again at once: %q", n.cni.calls)

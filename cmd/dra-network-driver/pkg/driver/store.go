@@ -24,6 +24,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -69,6 +70,8 @@ type Device struct {
 	Ready *Ready `json:"ready,omitempty"`
 	// Former is what the last pod had that was detached, until the next is attached.
 	Former *Former `json:"former,omitempty"`
+	// began is when the driver last had something to do for the device, zero if that was before it started.
+	began time.Time
 }
 
 // Former is what a pod had on an interface. If it gets another sandbox, because the node was rebooted or the
