@@ -32,10 +32,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
-	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
 	featuregatetesting "k8s.io/component-base/featuregate/testing"
-	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/features"
 	"k8s.io/kubernetes/test/utils/ktesting"
 )
@@ -43,15 +41,7 @@ import (
 // TestBackOff ensures that what failed is tried again soon: what was missing may be there.
 func TestBackOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := createTestClient()
-		setupMetrics()
-		ec, err := newFixesTestController(klog.Background(), client, informers.NewSharedInformerFactory(client, 0))
-		require.NoError(t, err)
-		defer func() {
-			ec.queue.ShutDown()
-			// Some goroutines of client-go only check once in a while whether they have to stop.
-			time.Sleep(time.Minute)
-		}()
+		ec := newQueueTest(t)
 		var waited time.Duration
 		for range 30 {
 			start := time.Now()

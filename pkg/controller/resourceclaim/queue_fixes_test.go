@@ -28,19 +28,25 @@ import (
 	"k8s.io/klog/v2"
 )
 
+// newQueueTest returns a controller without informers, for a test with fake time.
+func newQueueTest(t *testing.T) *Controller {
+	client := createTestClient()
+	setupMetrics()
+	ec, err := newFixesTestController(klog.Background(), client, informers.NewSharedInformerFactory(client, 0))
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		ec.queue.ShutDown()
+		// Some goroutines of client-go only check once in a while whether they have to stop.
+		time.Sleep(time.Minute)
+	})
+	return ec
+}
+
 // TestNamespacesTakeTurns ensures that a namespace does not wait for thousands of keys of another one, and that keys of
 // one namespace keep their order.
 func TestNamespacesTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := createTestClient()
-		setupMetrics()
-		ec, err := newFixesTestController(klog.Background(), client, informers.NewSharedInformerFactory(client, 0))
-		require.NoError(t, err)
-		defer func() {
-			ec.queue.ShutDown()
-			// Some goroutines of client-go only check once in a while whether they have to stop.
-			time.Sleep(time.Minute)
-		}()
+		ec := newQueueTest(t)
 		const count = 1000
 		for i := range count {
 			ec.queue.Add(fmt.Sprintf("%sa/pod-%d", podKeyPrefix, i))

@@ -350,7 +350,8 @@ func TestUserListCopies(t *testing.T) {
 	for _, name := range []string{"a", "b"} {
 		pod.Spec.ResourceClaims = append(pod.Spec.ResourceClaims, v1.PodResourceClaim{Name: name, ResourceClaimName: ptr.To(name)})
 	}
-	users := newUserLists(testingclock.NewFakeClock(time.Now()))
+	clock := testingclock.NewFakeClock(time.Now())
+	users := newUserLists(clock)
 	var pending []func()
 	users.spawn = func(run func()) { pending = append(pending, run) }
 	backend := fakeBackend{
@@ -361,7 +362,6 @@ func TestUserListCopies(t *testing.T) {
 		answer, _ := users.find(context.Background(), backend, types.NamespacedName{Namespace: testNamespace, Name: name}, "test")
 		return answer
 	}
-	clock := users.clock.(*testingclock.FakeClock)
 	// The first one does not wait for others, and these wait for the next list.
 	for range 2 {
 		for _, name := range []string{"first", "a", "b"} {

@@ -49,9 +49,9 @@ const creators = 30
 
 // createPodsOfJobs creates the pods of all Jobs, and waits until they are scheduled.
 func createPodsOfJobs(tCtx ktesting.TContext) error {
-	groups, pods, _, err := sizes(tCtx)
-	if err != nil {
-		return err
+	var groups, pods int
+	if _, err := fmt.Sscanf(path.Base(tCtx.Name()), "%dgroups_%dpods_", &groups, &pods); err != nil {
+		return fmt.Errorf("read sizes from %s: %w", tCtx.Name(), err)
 	}
 	uids := make([]types.UID, groups)
 	for i := range uids {
@@ -95,14 +95,6 @@ func createPodsOfJobs(tCtx ktesting.TContext) error {
 			return errors.New("not all pods were scheduled in time")
 		}
 	}
-}
-
-// sizes are those in the name of a workload.
-func sizes(tCtx ktesting.TContext) (groups, pods, nodes int, err error) {
-	if _, err := fmt.Sscanf(path.Base(tCtx.Name()), "%dgroups_%dpods_%dnodes", &groups, &pods, &nodes); err != nil {
-		return 0, 0, 0, fmt.Errorf("read sizes from %s: %w", tCtx.Name(), err)
-	}
-	return groups, pods, nodes, nil
 }
 
 func jobOf(group int) string { return fmt.Sprintf("%s-%d", jobName, group) }

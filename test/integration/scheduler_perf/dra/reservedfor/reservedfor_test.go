@@ -218,19 +218,17 @@ func prepareClaims(tCtx ktesting.TContext) error {
 	if err != nil {
 		return fmt.Errorf("list Jobs: %w", err)
 	}
+	devices := len(jobs.Items)
 	if isCase(tCtx, "ClaimPerPod") {
-		if err := createDevices(tCtx, devicesForPods); err != nil {
-			return err
-		}
-		return createTemplate(tCtx, "")
+		devices = devicesForPods
 	}
-	if err := createDevices(tCtx, len(jobs.Items)); err != nil {
+	if err := createDevices(tCtx, devices); err != nil {
 		return err
 	}
 	switch {
 	case isCase(tCtx, "GeneratedClaims"):
 		return createTemplate(tCtx, `,"reservedFor":{"apiGroup":"batch","resource":"jobs"}`)
-	case isCase(tCtx, "PodGroupTemplate"):
+	case isCase(tCtx, "ClaimPerPod", "PodGroupTemplate"):
 		return createTemplate(tCtx, "")
 	}
 	for _, job := range jobs.Items {
